@@ -835,6 +835,7 @@ static std::vector<Named> all_stores()
 		sets("1x32-any", "anyread=1"),
 		sets("1x32", ""),
 		sets("guests", "choices=2,guests=1"),
+		sets("1x64", "ways=64"),
 	};
 }
 

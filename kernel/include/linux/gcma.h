@@ -252,20 +252,6 @@ DEFINE_CLASS(gcma_exclusion, struct address_space *, gcma_exclude_end(_T),
 	     struct address_space *mapping, loff_t start, loff_t end)
 
 /*
- * A direct write that failed may have written a part. What was read meanwhile goes
- * when it is evicted, a copy would not. If some cannot go now, there are none.
- */
-static inline void gcma_write_failed(struct kiocb *iocb, size_t count)
-{
-	struct address_space *mapping = iocb->ki_filp->f_mapping;
-
-	if (gcma_active() && test_bit(AS_GCMA, &mapping->flags) &&
-	    invalidate_inode_pages2_range(mapping, iocb->ki_pos >> PAGE_SHIFT,
-					  (iocb->ki_pos + count - 1) >> PAGE_SHIFT))
-		mapping_set_gcma(mapping, false);
-}
-
-/*
  * Is there anything to invalidate: resident pages, or copies of pages from the one with
  * the byte @start to that with @end? In any context.
  */

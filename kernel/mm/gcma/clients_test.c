@@ -918,7 +918,7 @@ static unsigned int near_copies(const struct clients_fixture *fx)
 		set = &gcma_dmem.set[frame % gcma_dmem.nr_sets];
 		way = frame / gcma_dmem.nr_sets;
 		nr += set->way[way].space == fx->mapping &&
-		      !(set->rrpv >> 2 * way & 3);
+		      !((set->rrpv[0] | set->rrpv[1]) >> way & 1);
 	}
 	return nr;
 }

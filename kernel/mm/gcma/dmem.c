@@ -14,10 +14,8 @@
  * one (where sets are few, one group of all). So neighbours mostly stay or go together,
  * and what has to be read from the device is not cut into single pages.
  *
- * Pieces do not fall on groups evenly. A page that finds no free way in the set where it
- * belongs takes one of a set in a second group, as a guest, but replaces nothing there.
- * Sets count their pages that are away; a key is looked for in the second set only where
- * there are any. A store drops an older copy from both before it makes another.
+ * Pieces do not fall on groups evenly; with 64 ways, sets that are full are rare where
+ * others have room.
  *
  * Each frame has three bits that the owner changes without any lock. "Owned" is
  * set by the owner. "Live" says that the frame holds content, "zero" that it is
@@ -53,7 +51,7 @@
  * Each way has a tag: zero if it has no key, or else seven bits of the key's hash.
  * A search compares eight tags at a time, and keys only where the tags are the
  * same. The owner does not touch the sets, but counts how often
- * it has given frames back. The first store in a set after that frees the ways
+ * it has given frames back. A store that finds no free way after that frees those
  * whose content is gone (set_renew).
  *
  * Replacement is RRIP (Jaleel et al., ISCA 2010). A re-reference prediction
@@ -96,8 +94,6 @@
 #include "dmem.h"
 
 #define RRPV_MAX	3
-/* The lower of the two bits of each way in dmem_set.rrpv. */
-#define RRPV_LOW	0x5555555555555555ULL
 /* A tag has seven bits. In eight tags: the lowest bit of each, and the eighth bit. */
 #define TAG_MAX		0x7f
 #define TAGS_LOW	0x0101010101010101ULL
@@ -124,9 +120,8 @@ struct dmem_place {
 	u32 first;		/* of the group's sets */
 	u32 nr_sets;		/* of the group */
 	u32 start;		/* in which of them is the piece's first page */
-	u32 index;		/* of the set */
-	unsigned int way;
 	struct dmem_set *set;
+	unsigned int way;
 	unsigned long nr;
 	struct dmem_area *area;
 	unsigned long flags;
@@ -134,15 +129,6 @@ struct dmem_place {
 
 /* The pfn of the frame that this CPU copies into or out of; zero if there is none. */
 static DEFINE_PER_CPU(unsigned long, dmem_hazard);
-
-static u64 piece_hash(const void *space, unsigned long offset)
-{
-	u64 hash = (offset >> DMEM_PIECE_ORDER) * GOLDEN_RATIO_64;
-
-	hash = ((hash ^ hash >> 32) + (unsigned long)space) * GOLDEN_RATIO_64;
-	hash = (hash ^ hash >> 32) * GOLDEN_RATIO_64;
-	return hash ^ hash >> 32;
-}
 
 /* The area of a frame, or %NULL if that is not lent yet. */
 static struct dmem_area *frame_area(const struct dmem *dmem, unsigned long nr)
@@ -168,85 +154,47 @@ static inline bool frame_owned(const struct dmem_area *area, unsigned long nr)
 				area->owned);
 }
 
-static void place_lock(const struct dmem *dmem, struct dmem_place *place, u32 index)
+static void place_lock(struct dmem_place *place, struct dmem_set *set)
 	__acquires(&place->set->lock)
 {
-	struct dmem_set *set = dmem->set + index;
 	unsigned long flags;
 
 	raw_spin_lock_irqsave(&set->lock, flags);
 	place->set = set;
-	place->index = index;
 	place->flags = flags;
 }
 
-/* The group of the piece's class in which its pages belong. */
-static u32 place_group(const struct dmem_class *class, const struct dmem_place *place)
-{
-	/* The class takes the lowest bits of the hash, the group the upper half. */
-	return reciprocal_scale(place->hash >> 32, class->groups);
-}
-
-static void place_set_group(const struct dmem_class *class, struct dmem_place *place,
-			    u32 group)
-{
-	place->first = class->first + group * class->width + min(group, class->wide);
-	place->nr_sets = class->width + (group < class->wide);
-	/* Many pieces have few pages; so each begins with another set. */
-	place->start = reciprocal_scale((u32)(place->hash >> 8), place->nr_sets);
-}
-
-/* Find out in which sets the pages of a piece belong. */
+/* Find out in which sets the pages of a piece are. */
 static void place_piece(const struct dmem *dmem, struct dmem_place *place,
 			const void *space, unsigned long offset)
 {
-	u64 hash = piece_hash(space, offset);
+	u64 hash = (offset >> DMEM_PIECE_ORDER) * GOLDEN_RATIO_64;
 	const struct dmem_class *class;
+	u32 group;
 
+	hash = ((hash ^ hash >> 32) + (unsigned long)space) * GOLDEN_RATIO_64;
+	hash = (hash ^ hash >> 32) * GOLDEN_RATIO_64;
+	hash ^= hash >> 32;
+	/* The class takes the lowest bits of the hash, the group the upper half. */
 	place->hash = hash;
 	place->class = dmem->nr_led ? min_t(u32, hash % LEADER_SHARE, FOLLOWER) : FOLLOWER;
 	class = &dmem->class[place->class];
-	place_set_group(class, place, place_group(class, place));
+	group = reciprocal_scale(hash >> 32, class->groups);
+	place->first = class->first + group * class->width + min(group, class->wide);
+	place->nr_sets = class->width + (group < class->wide);
+	/* Many pieces have few pages; so each begins with another set. */
+	place->start = reciprocal_scale((u32)(hash >> 8), place->nr_sets);
 }
 
-/* The set in which a page of the piece belongs. */
-static u32 place_set(const struct dmem_place *place, unsigned long offset)
+/* The set of a page of the piece. */
+static struct dmem_set *place_set(const struct dmem *dmem, const struct dmem_place *place,
+				  unsigned long offset)
 {
 	u32 index = place->start + offset % PIECE;
 
 	while (index >= place->nr_sets)
 		index -= place->nr_sets;
-	return place->first + index;
-}
-
-/* Find out in which sets pages of the piece may be guests: the same if there are no others. */
-static noinline void place_piece_away(const struct dmem *dmem, struct dmem_place *away,
-				      const struct dmem_place *place)
-{
-	const struct dmem_class *class = &dmem->class[place->class];
-	u32 group = place_group(class, place), groups = class->groups;
-
-	away->hash = place->hash;
-	if (groups > 1)
-		group += 1 + reciprocal_scale((u32)place->hash * GOLDEN_RATIO_32, groups - 1);
-	place_set_group(class, away, group < groups ? group : group - groups);
-}
-
-/* The set in which a page of the piece may be a guest. */
-static u32 place_away_set(const struct dmem *dmem, const struct dmem_place *place,
-			  unsigned long offset)
-{
-	struct dmem_place away;
-
-	place_piece_away(dmem, &away, place);
-	return place_set(&away, offset);
-}
-
-static void place_lock_page(const struct dmem *dmem, struct dmem_place *place,
-			    unsigned long offset)
-	__acquires(&place->set->lock)
-{
-	place_lock(dmem, place, place_set(place, offset));
+	return dmem->set + place->first + index;
 }
 
 /* Turn to a way of the locked set. */
@@ -255,7 +203,7 @@ static void place_turn(const struct dmem *dmem, struct dmem_place *place,
 {
 	lockdep_assert_held(&place->set->lock);
 	place->way = way;
-	place->nr = (unsigned long)way * dmem->nr_sets + place->index;
+	place->nr = (unsigned long)way * dmem->nr_sets + (place->set - dmem->set);
 	place->area = frame_area(dmem, place->nr);
 }
 
@@ -266,8 +214,9 @@ static void place_turn(const struct dmem *dmem, struct dmem_place *place,
 static bool place_enter(struct dmem_place *place)
 {
 	lockdep_assert_held(&place->set->lock);
-	__this_cpu_write(dmem_hazard,
-			 place->area->base_pfn + place->nr - place->area->first + 1);
+	/* What was done to another frame of the set, then leave that one. */
+	smp_store_release(this_cpu_ptr(&dmem_hazard),
+			  place->area->base_pfn + place->nr - place->area->first + 1);
 	/* Pairs with smp_mb() in wait_for_copies(): hazard before owned. */
 	smp_mb();
 	return !frame_owned(place->area, place->nr);
@@ -287,38 +236,25 @@ static unsigned int place_client(const struct dmem_place *place)
 	return place->set->client >> place->way & 1;
 }
 
-/* A guest's key is about to be forgotten. */
-static noinline void guest_leaves(const struct dmem *dmem, struct dmem_set *set,
-				  unsigned int way)
-{
-	const struct dmem_frame *frame = &set->way[way];
-	struct dmem_place home;
-
-	lockdep_assert_held(&set->lock);
-	set->guests &= ~BIT(way);
-	place_piece(dmem, &home, frame->space, frame->offset);
-	atomic_dec(&dmem->set[place_set(&home, frame->offset)].away);
-}
-
 /* Forget the key of a way, and make it free. */
-static void way_forget(const struct dmem *dmem, struct dmem_set *set, unsigned int way)
+static void way_forget(struct dmem_set *set, unsigned int way)
 {
 	lockdep_assert_held(&set->lock);
 	set->tag[way] = 0;
-	if (unlikely(set->guests & BIT(way)))
-		guest_leaves(dmem, set, way);
+	set->used &= ~BIT_ULL(way);
 }
 
 static __always_inline void place_empty(struct dmem *dmem, const struct dmem_place *place)
 {
-	way_forget(dmem, place->set, place->way);
+	way_forget(place->set, place->way);
 	clear_bit(place->nr, dmem->live);
 }
 
-static void set_rrpv(struct dmem_set *set, unsigned int way, u64 rrpv)
+static void set_rrpv(struct dmem_set *set, unsigned int way, unsigned int rrpv)
 {
 	lockdep_assert_held(&set->lock);
-	set->rrpv = (set->rrpv & ~((u64)RRPV_MAX << 2 * way)) | rrpv << 2 * way;
+	set->rrpv[0] = (set->rrpv[0] & ~BIT_ULL(way)) | (u64)(rrpv & 1) << way;
+	set->rrpv[1] = (set->rrpv[1] & ~BIT_ULL(way)) | (u64)(rrpv >> 1) << way;
 }
 
 /* The tags of eight ways, that of the first in the lowest byte. */
@@ -350,7 +286,7 @@ static __always_inline int set_find(const struct dmem_set *set, u8 tag,
 	unsigned int first, way;
 	u64 same;
 
-#pragma GCC unroll 4
+#pragma GCC unroll 8
 	for (first = 0; first < DMEM_WAYS; first += 8) {
 		/* Others store under other keys, and drop pages. */
 		same = zero_bytes(data_race(eight_tags(set, first)) ^ wanted);
@@ -365,53 +301,24 @@ static __always_inline int set_find(const struct dmem_set *set, u8 tag,
 	return -1;
 }
 
-/* Enter the live frame of a key in the locked set. */
-static bool place_find(const struct dmem *dmem, struct dmem_place *place,
-		       const void *space, unsigned long offset)
+/* Enter the live frame of a key of the piece. If there is none, its set is locked all the same. */
+static __always_inline bool
+place_lock_find(const struct dmem *dmem, struct dmem_place *place,
+		const void *space, unsigned long offset)
+	__acquires(&place->set->lock)
 {
-	int way = set_find(place->set, place_tag(place), space, offset);
+	int way;
 
+	place_lock(place, place_set(dmem, place, offset));
+	way = set_find(place->set, place_tag(place), space, offset);
 	if (way < 0)
 		return false;
 	place_turn(dmem, place, way);
 	if (place_enter(place) && test_bit(place->nr, dmem->live))
 		return true;
 	/* The owner has taken the frame. */
-	way_forget(dmem, place->set, way);
+	way_forget(place->set, way);
 	return false;
-}
-
-/*
- * The page is not in the locked set, where it belongs. Enter its live frame in the other
- * set, or else return with either of them locked.
- */
-static noinline bool place_find_away(const struct dmem *dmem, struct dmem_place *place,
-				     const void *space, unsigned long offset)
-{
-	u32 away = place_away_set(dmem, place, offset);
-
-	if (set_find(dmem->set + away, place_tag(place), space, offset) < 0)
-		return false;
-	place_unlock(place);
-	place_lock(dmem, place, away);
-	return place_find(dmem, place, space, offset);
-}
-
-/*
- * Enter the live frame of a key of the piece. If there is none, a set is locked all the
- * same.
- */
-static __always_inline bool
-place_lock_find(const struct dmem *dmem, struct dmem_place *place,
-		const void *space, unsigned long offset)
-	__acquires(&place->set->lock)
-{
-	place_lock_page(dmem, place, offset);
-	if (place_find(dmem, place, space, offset))
-		return true;
-	/* What was stored before this lookup began has been counted. */
-	return unlikely(atomic_read(&place->set->away)) &&
-	       place_find_away(dmem, place, space, offset);
 }
 
 /*
@@ -425,13 +332,7 @@ static bool copy_content(struct page *to, struct page *from)
 	/* Where there are such copies, there are no tags. */
 	return !copy_mc_highpage(to, from);
 #else
-	void *vfrom = kmap_local_page(from);
-	void *vto = kmap_local_page(to);
-
-	copy_page(vto, vfrom);
-	kmsan_copy_page_meta(to, from);
-	kunmap_local(vto);
-	kunmap_local(vfrom);
+	memcpy_page(to, 0, from, 0, PAGE_SIZE);
 	return true;
 #endif
 }
@@ -475,104 +376,64 @@ static void count_found(struct dmem *dmem, unsigned int class)
 static bool place_enter_way(const struct dmem *dmem, struct dmem_place *place,
 			    unsigned int way, unsigned int client)
 {
+	const struct dmem_area *area;
+
 	place_turn(dmem, place, way);
-	/* The clients come last: dmem_set_clients() waits for the hazard. */
-	return place->area && place_enter(place) &&
-	       READ_ONCE(place->area->clients) & BIT(client);
+	area = place->area;
+	/* First without a barrier. Then last: dmem_set_clients() waits for the hazard. */
+	return area && READ_ONCE(area->clients) & BIT(client) && place_enter(place) &&
+	       READ_ONCE(area->clients) & BIT(client);
 }
 
 /*
- * A page cannot take a way. If the owner has its frame, perhaps for long, or has not
- * lent it yet, it is made a way that is not free, of no key, and tried last, until
- * frames are given back or lent. Otherwise every store would try it first.
+ * A page cannot take a way. If the owner has its frame, perhaps for long, or nobody may
+ * store there, it is made a way that is not free, of no key, and tried last, until
+ * frames have changed hands. Otherwise every store would try it first.
  */
-static noinline void place_pass_over(const struct dmem *dmem,
-				     const struct dmem_place *place)
+static noinline void place_pass_over(const struct dmem_place *place)
 {
+	const struct dmem_area *area = place->area;
 	struct dmem_set *set = place->set;
 
-	if (place->area && !frame_owned(place->area, place->nr))
+	if (area && READ_ONCE(area->clients) && !frame_owned(area, place->nr))
 		return;
-	way_forget(dmem, set, place->way);
-	set->tag[place->way] = TAG_MAX;
-	set->way[place->way].space = NULL;
+	way_forget(set, place->way);
+	set->used |= BIT_ULL(place->way);
 	set_rrpv(set, place->way, 0);
 }
 
-/* Forget what the locked set had in frames that have been given back since. */
-static void set_renew(const struct dmem *dmem, struct dmem_set *set, u32 releases)
+/* Free the ways of the locked set whose content has gone with the frame since. */
+static void set_renew(const struct dmem *dmem, struct dmem_set *set, u32 changes)
 {
 	unsigned long nr = set - dmem->set;
 	unsigned int way;
 
 	lockdep_assert_held(&set->lock);
-	set->releases = releases;
+	set->changes = changes;
 	for (way = 0; way < DMEM_WAYS; way++, nr += dmem->nr_sets)
 		if (!test_bit(nr, dmem->live))
-			way_forget(dmem, set, way);
+			way_forget(set, way);
 }
 
 /* Enter a frame of the locked set that is free and that a page of a client may take. */
 static __always_inline bool place_free(const struct dmem *dmem, struct dmem_place *place,
 				       unsigned int client)
 {
-	/* Pairs with dmem_released(), not owned, then counted, and with dmem_add_area(). */
-	u32 releases = atomic_read_acquire(&dmem->releases);
+	/* Pairs with dmem_changed(): not owned, or lent, then counted. */
+	u32 changes = atomic_read_acquire(&dmem->changes);
 	struct dmem_set *set = place->set;
-	unsigned int first;
 	u64 ways;
 
-	if (unlikely(set->releases != releases))
-		set_renew(dmem, set, releases);
-#pragma GCC unroll 4
-	for (first = 0; first < DMEM_WAYS; first += 8)
-		for (ways = zero_bytes(eight_tags(set, first)); ways; ways &= ways - 1) {
-			if (place_enter_way(dmem, place, first + __ffs64(ways) / 8,
-					    client))
+	for (;;) {
+		for (ways = ~set->used; ways; ways &= ways - 1) {
+			if (place_enter_way(dmem, place, __ffs64(ways), client))
 				return true;
-			place_pass_over(dmem, place);
+			place_pass_over(place);
 		}
-	return false;
-}
-
-/* Does a set, which need not be locked, seem to have a free frame? */
-static bool set_has_room(const struct dmem *dmem, const struct dmem_set *set)
-{
-	unsigned int first;
-	u64 free = 0;
-
-	for (first = 0; first < DMEM_WAYS; first += 8)
-		/* Only whether it is worth a look; what counts is seen under the lock. */
-		free |= zero_bytes(data_race(eight_tags(set, first)));
-	/* Likewise. */
-	return free || data_race(set->releases) != atomic_read(&dmem->releases);
-}
-
-/*
- * There is no free frame in the locked set, where the page belongs. Lock the other set,
- * enter a free frame there and give it the key, or else return with the same set locked.
- */
-static noinline bool place_go_away(const struct dmem *dmem, struct dmem_place *place,
-				   const void *space, unsigned long offset,
-				   unsigned int client)
-{
-	u32 away = place_away_set(dmem, place, offset), home = place->index;
-
-	if (away == home || !set_has_room(dmem, dmem->set + away))
-		return false;
-	/* First counted, then there. */
-	atomic_inc(&place->set->away);
-	place_unlock(place);
-	place_lock(dmem, place, away);
-	if (place_free(dmem, place, client)) {
-		place->set->way[place->way] = (struct dmem_frame) { space, offset };
-		place->set->guests |= BIT(place->way);
-		return true;
+		if (likely(set->changes == changes))
+			return false;
+		set_renew(dmem, set, changes);
 	}
-	place_unlock(place);
-	place_lock(dmem, place, home);
-	atomic_dec(&place->set->away);
-	return false;
 }
 
 /*
@@ -587,126 +448,73 @@ static __always_inline int place_replace(const struct dmem *dmem, struct dmem_pl
 	u64 ways;
 
 	for (rrpv = RRPV_MAX; rrpv >= least; rrpv--) {
-		/* The lower bits of those that have it, the one at the hand first. */
-		ways = ~(set->rrpv ^ RRPV_LOW * rrpv);
-		ways = ror64(ways & (ways >> 1) & RRPV_LOW, 2 * set->hand);
-		for (; ways; ways &= ways - 1) {
-			if (place_enter_way(dmem, place,
-					    (set->hand + __ffs64(ways) / 2) % DMEM_WAYS,
+		/* Those that have it, the one at the hand first. */
+		ways = ~((set->rrpv[0] ^ -(u64)(rrpv & 1)) | (set->rrpv[1] ^ -(u64)(rrpv >> 1)));
+		for (ways = ror64(ways, set->hand); ways; ways &= ways - 1) {
+			if (place_enter_way(dmem, place, (set->hand + __ffs64(ways)) % DMEM_WAYS,
 					    client))
-				break;
-			place_pass_over(dmem, place);
+				return rrpv;
+			place_pass_over(place);
 		}
-		if (ways)
-			return rrpv;
 	}
 	if (!least)
 		this_cpu_inc(dmem->area[0]->stats->refused[client]);
 	return -1;
 }
 
-/* Drop an older copy that is a guest; the set in which the key belongs is locked. */
-static noinline void place_empty_away(struct dmem *dmem, struct dmem_place *place,
-				      const void *space, unsigned long offset)
-{
-	u32 home = place->index;
-
-	if (place_find_away(dmem, place, space, offset))
-		place_empty(dmem, place);
-	if (place->index != home) {
-		place_unlock(place);
-		place_lock(dmem, place, home);
-	}
-}
-
 /*
  * Store one page of the piece; see dmem_store(). It replaces only content whose RRPV
- * is @least or more, and starts at @rrpv.
+ * is @least or more, and starts at @rrpv. Without a page, only find out whether there is
+ * room.
  */
 static bool store_page(struct dmem *dmem, struct dmem_place *place,
 		       struct page *page, const void *space, unsigned long offset,
 		       unsigned int client, bool secret, int least, unsigned int rrpv)
 {
 	struct dmem_set *set;
-	bool stored = false;
-	unsigned int way;
-	unsigned long nr;
+	int lost = RRPV_MAX;
+	bool stored;
+	u64 low;
 
-	place_lock_page(dmem, place, offset);
-	count_offered(dmem, place->class);
 	/* Drop an older copy first: a key never has two live frames. */
-	if (unlikely(place_find(dmem, place, space, offset)))
+	if (unlikely(place_lock_find(dmem, place, space, offset)))
 		place_empty(dmem, place);
-	else if (unlikely(atomic_read(&place->set->away)))
-		place_empty_away(dmem, place, space, offset);
-	if (!place_free(dmem, place, client) &&
-	    !place_go_away(dmem, place, space, offset, client)) {
-		int lost = place_replace(dmem, place, client, least);
-
-		if (lost < 0)
-			goto out;
+	set = place->set;
+	stored = place_free(dmem, place, client) ||
+		 (lost = place_replace(dmem, place, client, least)) >= 0;
+	if (!stored || !page)
+		goto out;
+	if (set->used & BIT_ULL(place->way)) {
 		if (test_bit(place->nr, dmem->live))
 			this_cpu_inc(place->area->stats->evicted[place_client(place)]);
-		set = place->set;
-		way_forget(dmem, set, place->way);
-		for (; lost < RRPV_MAX; lost++)
-			set->rrpv += RRPV_LOW & ~(set->rrpv & (set->rrpv >> 1));
+		for (; lost < RRPV_MAX; lost++) {
+			low = set->rrpv[0];
+			set->rrpv[0] = ~low | set->rrpv[1];
+			set->rrpv[1] |= low;
+		}
 		set->hand = (place->way + 1) % DMEM_WAYS;
 	}
-	set = place->set;
-	way = place->way;
-	nr = place->nr;
-	if (test_bit(nr, dmem->zero))
-		clear_bit(nr, dmem->zero);
-	if (test_bit(nr, dmem->secret) != secret)
-		change_bit(nr, dmem->secret);
-	stored = copy_content(frame_page(place->area, nr), page);
+	if (test_bit(place->nr, dmem->zero))
+		clear_bit(place->nr, dmem->zero);
+	if (test_bit(place->nr, dmem->secret) != secret)
+		change_bit(place->nr, dmem->secret);
+	stored = copy_content(frame_page(place->area, place->nr), page);
 	if (unlikely(!stored)) {
 		/* The rest may be a secret that was there before. */
-		set_bit(nr, dmem->secret);
+		set_bit(place->nr, dmem->secret);
 		place_empty(dmem, place);
 		goto out;
 	}
-	set_bit(nr, dmem->live);
-	set->tag[way] = place_tag(place);
-	set->way[way] = (struct dmem_frame) { space, offset };
-	WRITE_ONCE(set->client, (set->client & ~BIT(way)) | client << way);
-	set_rrpv(set, way, rrpv);
+	set_bit(place->nr, dmem->live);
+	set->used |= BIT_ULL(place->way);
+	set->tag[place->way] = place_tag(place);
+	set->way[place->way] = (struct dmem_frame) { space, offset };
+	WRITE_ONCE(set->client, (set->client & ~BIT_ULL(place->way)) | (u64)client << place->way);
+	set_rrpv(set, place->way, rrpv);
 	this_cpu_inc(place->area->stats->stored[client]);
 out:
 	place_unlock(place);
 	return stored;
-}
-
-/* Will store_page() probably find room for all pages? If not, all have been offered. */
-static noinline bool store_fits(struct dmem *dmem, const void *space, unsigned long offset,
-				unsigned long nr, unsigned int client, int least)
-{
-	struct dmem_place place, away;
-	unsigned long i;
-	bool fits = true;
-	u32 home;
-
-	for (i = 0; i < nr && fits; i++) {
-		if (!i || (offset + i) % PIECE == 0) {
-			place_piece(dmem, &place, space, offset + i);
-			place_piece_away(dmem, &away, &place);
-		}
-		home = place_set(&place, offset + i);
-		fits = set_has_room(dmem, dmem->set + home) ||
-		       set_has_room(dmem, dmem->set + place_set(&away, offset + i));
-		if (!fits && least <= RRPV_MAX) {
-			place_lock(dmem, &place, home);
-			fits = place_replace(dmem, &place, client, least) >= 0;
-			place_unlock(&place);
-		}
-	}
-	for (i = 0; i < nr && !fits; i++) {
-		if (!i || (offset + i) % PIECE == 0)
-			place_piece(dmem, &place, space, offset + i);
-		count_offered(dmem, place.class);
-	}
-	return fits;
 }
 
 /**
@@ -729,9 +537,9 @@ bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 {
 	unsigned long i, nr = folio_nr_pages(folio);
 	bool workingset = flags & DMEM_WORKINGSET;
+	bool thrifty, look, stored = true;
 	struct dmem_place place;
-	bool thrifty, stored;
-	int least = 0;
+	int least = 0, pass;
 
 	place_piece(dmem, &place, space, offset);
 	thrifty = place.class == FOLLOWER ? READ_ONCE(dmem->thrifty) :
@@ -740,15 +548,21 @@ bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 		least = RRPV_MAX;
 	else if (thrifty && (place.hash >> 8) % CHANCE_SHARE)
 		least = RRPV_MAX + 1;
-	/* If one has none, the others would be copied in vain. */
-	stored = nr == 1 || !least || store_fits(dmem, space, offset, nr, client, least);
-	for (i = 0; i < nr && stored; i++) {
-		if (i && (offset + i) % PIECE == 0)
-			place_piece(dmem, &place, space, offset + i);
-		stored = store_page(dmem, &place, folio_page(folio, i), space, offset + i,
-				    client, flags & DMEM_SECRET, least,
-				    RRPV_MAX - (workingset || !thrifty));
-	}
+	/* If one page found no room, the others would be copied in vain: so look first. */
+	look = nr > 1 && least;
+	for (pass = !look; pass < 2 && stored; pass++)
+		for (i = 0; i < nr; i++) {
+			if (i ? (offset + i) % PIECE == 0 : pass && look)
+				place_piece(dmem, &place, space, offset + i);
+			if (!pass || !look)
+				count_offered(dmem, place.class);
+			if (stored)
+				stored = store_page(dmem, &place,
+						    pass ? folio_page(folio, i) : NULL,
+						    space, offset + i, client,
+						    flags & DMEM_SECRET, least,
+						    RRPV_MAX - (workingset || !thrifty));
+		}
 	/* What was there before goes with what did not come to stay; of one page it has gone. */
 	if (!stored && nr > 1)
 		dmem_invalidate(dmem, space, offset, nr);
@@ -849,7 +663,7 @@ ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 			else if (__copy_to_user_inatomic(to + done, start + from, part))
 				err = -EFAULT;
 			kunmap_local(start);
-			if (near && place.set->rrpv >> 2 * place.way & RRPV_MAX)
+			if (near)
 				set_rrpv(place.set, place.way, 0);
 		}
 		place_unlock(&place);
@@ -879,22 +693,14 @@ ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 void dmem_invalidate(struct dmem *dmem, const void *space, unsigned long offset,
 		     unsigned long nr)
 {
-	struct dmem_place place, away;
-	const struct dmem_set *home;
+	struct dmem_place place;
 	unsigned long i;
-	u8 tag;
 
 	for (i = 0; i < nr; i++, offset++) {
-		if (!i || offset % PIECE == 0) {
+		if (!i || offset % PIECE == 0)
 			place_piece(dmem, &place, space, offset);
-			place_piece_away(dmem, &away, &place);
-			tag = place_tag(&place);
-		}
 		/* Mostly nothing is there of a folio that found no room; no lock tells as much. */
-		home = dmem->set + place_set(&place, offset);
-		if (set_find(home, tag, space, offset) < 0 &&
-		    (!atomic_read(&home->away) ||
-		     set_find(dmem->set + place_set(&away, offset), tag, space, offset) < 0))
+		if (set_find(place_set(dmem, &place, offset), place_tag(&place), space, offset) < 0)
 			continue;
 		if (place_lock_find(dmem, &place, space, offset))
 			place_empty(dmem, &place);
@@ -960,7 +766,7 @@ unsigned long dmem_sweep(struct dmem_area *area, unsigned long first,
 
 	nr = area->first + first;
 	for (; nr = sweep_next(area, nr, end, what), nr < end; nr++) {
-		place_lock(dmem, &place, nr % dmem->nr_sets);
+		place_lock(&place, dmem->set + nr % dmem->nr_sets);
 		place_turn(dmem, &place, nr / dmem->nr_sets);
 		if (place_enter(&place)) {
 			if (test_bit(nr, dmem->live) && what & BIT(place_client(&place))) {
@@ -977,29 +783,6 @@ unsigned long dmem_sweep(struct dmem_area *area, unsigned long first,
 		cond_resched();
 	}
 	return gone;
-}
-
-/**
- * dmem_has_secrets() - is there something that is secret, and no copy?
- * @area: the area
- *
- * Context: Process. May sleep.
- * Return: true if a frame that something was stored in as secret is the owner's, or
- * has neither a copy nor been cleared since. Others may become such meanwhile.
- */
-bool dmem_has_secrets(const struct dmem_area *area)
-{
-	unsigned long nr = area->first, end = nr + area->nr;
-	const struct dmem *dmem = area->dmem;
-
-	/* Others change the bits meanwhile. */
-	for (; nr = data_race(find_next_bit(dmem->secret, end, nr)), nr < end; nr++) {
-		/* Pairs with smp_wmb() in dmem_release(): not owned, then live or not. */
-		if (frame_owned(area, nr) || !test_bit(nr, dmem->live))
-			return true;
-		cond_resched();
-	}
-	return false;
 }
 
 /**
@@ -1058,40 +841,29 @@ void dmem_set_clients(struct dmem_area *area, unsigned int clients)
 	WRITE_ONCE(area->clients, clients);
 	/* A store that has seen the old clients may still be copying. */
 	wait_for_copies(area, 0, area->nr);
+	dmem_changed(area->dmem);
 	if (gone)
 		dmem_sweep(area, 0, area->nr, gone);
 }
 
-/* As owned_bits(), for a word in which only the bits of @mask are the owner's. */
-static unsigned long edge_bits(unsigned long *word, unsigned long mask, bool clear)
-{
-	unsigned long sum = hweight_long(READ_ONCE(*word) & mask);
-
-	if (clear)
-		set_mask_bits(word, mask, 0UL);
-	return sum;
-}
-
 /*
- * Count the set bits of frames that the caller owns, and clear them if wanted.
- * Meanwhile others may change other bits of the same words.
+ * Count and clear the bits of frames that the caller owns. Meanwhile others may change other
+ * bits of the same words.
  */
-static __always_inline unsigned long
-owned_bits(unsigned long *bitmap, unsigned long first, unsigned long nr, bool clear)
+static unsigned long clear_owned(unsigned long *bitmap, unsigned long first, unsigned long nr)
 {
-	unsigned long *word = bitmap + BIT_WORD(first);
-	unsigned long *last = bitmap + BIT_WORD(first + nr - 1), sum;
-	unsigned long head = BITMAP_FIRST_WORD_MASK(first);
-	unsigned long tail = BITMAP_LAST_WORD_MASK(first + nr);
+	unsigned long end = first + nr, sum = 0, mask, next;
 
-	if (word == last)
-		return edge_bits(word, head & tail, clear);
-	sum = edge_bits(word, head, clear) + edge_bits(last, tail, clear);
-#pragma GCC unroll 8
-	while (++word < last) {
-		sum += hweight_long(READ_ONCE(*word));
-		if (clear)
+	for (; first < end; first = next) {
+		unsigned long *word = bitmap + BIT_WORD(first);
+
+		next = min(end, round_down(first, BITS_PER_LONG) + BITS_PER_LONG);
+		mask = BITMAP_FIRST_WORD_MASK(first) & BITMAP_LAST_WORD_MASK(next);
+		sum += hweight_long(READ_ONCE(*word) & mask);
+		if (mask == ~0UL)
 			WRITE_ONCE(*word, 0);
+		else
+			set_mask_bits(word, mask, 0UL);
 	}
 	return sum;
 }
@@ -1138,32 +910,14 @@ unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
 unsigned long dmem_release(struct dmem_area *area, unsigned long first,
 			   unsigned long nr)
 {
-	unsigned long gone = owned_bits(area->dmem->live, area->first + first, nr, true);
+	unsigned long gone = clear_owned(area->dmem->live, area->first + first, nr);
 
-	owned_bits(area->dmem->zero, area->first + first, nr, true);
+	clear_owned(area->dmem->zero, area->first + first, nr);
 	this_cpu_add(area->stats->discarded[0], gone);
 	atomic_long_add(nr, &area->dmem->idle);
 	/* Pairs with test_bit_acquire() in frame_owned(): not live, then not owned. */
 	smp_wmb();
 	return gone;
-}
-
-/**
- * dmem_clear() - clear pages in a row, which nobody else uses
- * @page: the first
- * @nr: how many
- *
- * Context: Process. May sleep.
- */
-void dmem_clear(struct page *page, unsigned long nr)
-{
-	unsigned long i, n;
-
-	for (i = 0; i < nr; i += n) {
-		n = min(nr - i, CLEAR_BATCH);
-		clear_highpages(nth_page(page, i), n);
-		cond_resched();
-	}
 }
 
 /**
@@ -1177,18 +931,16 @@ void dmem_clear(struct page *page, unsigned long nr)
 void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
 		     unsigned long nr)
 {
-	unsigned long end = area->first + first + nr, stop;
-	unsigned long *zero = area->dmem->zero;
+	unsigned long end = area->first + first + nr;
+	unsigned long *zero = area->dmem->zero, n;
 
-	/* So it is after prepare; counting is quicker than looking for each. */
-	if (owned_bits(zero, area->first + first, nr, false) == nr)
-		return;
 	nr = area->first + first;
 	/* Others may change bits of other frames meanwhile. */
-	for (; nr = data_race(find_next_zero_bit(zero, end, nr)), nr < end; nr = stop) {
+	for (; nr = data_race(find_next_zero_bit(zero, end, nr)), nr < end; nr += n) {
 		/* Those of these frames are the owner's. */
-		stop = data_race(find_next_bit(zero, end, nr));
-		dmem_clear(frame_page(area, nr), stop - nr);
+		n = min(data_race(find_next_bit(zero, end, nr)) - nr, CLEAR_BATCH);
+		clear_highpages(frame_page(area, nr), n);
+		cond_resched();
 	}
 }
 
@@ -1207,7 +959,7 @@ unsigned long dmem_cached(const struct dmem_area *area, unsigned int client)
 
 	/* Others change what is counted meanwhile. */
 	for (; nr = data_race(find_next_bit(dmem->live, end, nr)), nr < end; nr++) {
-		u32 clients = READ_ONCE(dmem->set[nr % dmem->nr_sets].client);
+		u64 clients = READ_ONCE(dmem->set[nr % dmem->nr_sets].client);
 
 		sum += (clients >> nr / dmem->nr_sets & 1) == client &&
 		       !frame_owned(area, nr);
@@ -1240,20 +992,19 @@ unsigned long dmem_sum(const struct dmem_area *area, size_t counter)
 /**
  * dmem_init() - prepare a cache; nothing is allocated yet
  * @dmem: the cache, zeroed
- * @nr: number of frames of all areas there will be; the last few are not used, nor are
- *	those for which there would be too many sets
+ * @nr: number of frames of all areas there will be; those for which there would be too many
+ *	sets are not used
  *
  * Where a key may be depends on this number, and not on what is lent already.
- *
- * Return: 0, or -EINVAL if these are too few.
  */
-int dmem_init(struct dmem *dmem, unsigned long nr)
+void dmem_init(struct dmem *dmem, unsigned long nr)
 {
 	u32 class, sets;
 
 	dmem->nr = nr;
 	/* No more than kvmalloc() allocates at once. */
-	dmem->nr_sets = min_t(unsigned long, nr / DMEM_WAYS, INT_MAX / sizeof(*dmem->set));
+	dmem->nr_sets = min_t(unsigned long, DIV_ROUND_UP(nr, DMEM_WAYS),
+			      INT_MAX / sizeof(*dmem->set));
 	/* A small cache has no leaders and stores every page, as others do at first. */
 	dmem->nr_led = dmem->nr_sets / LEADER_SHARE;
 	for (class = 0; class <= FOLLOWER; class++) {
@@ -1271,7 +1022,6 @@ int dmem_init(struct dmem *dmem, unsigned long nr)
 			dmem->class[class].wide = 0;
 		}
 	}
-	return dmem->nr_sets ? 0 : -EINVAL;
 }
 
 /**
@@ -1308,7 +1058,8 @@ int dmem_add_area(struct dmem *dmem, struct dmem_area *area)
 	if (!area->stats)
 		return -ENOMEM;
 	if (!dmem->set) {
-		i = BITS_TO_LONGS(dmem->nr);
+		/* A set may have ways of no frame. */
+		i = BITS_TO_LONGS(max(dmem->nr, (unsigned long)dmem->nr_sets * DMEM_WAYS));
 		dmem->live = kvcalloc(i, 3 * sizeof(long), GFP_KERNEL);
 		dmem->set = kvcalloc(dmem->nr_sets, sizeof(*dmem->set), GFP_KERNEL);
 		if (!dmem->live || !dmem->set) {
@@ -1327,6 +1078,6 @@ int dmem_add_area(struct dmem *dmem, struct dmem_area *area)
 	/* Pairs with atomic_long_read_acquire() in gcma_store(). */
 	atomic_long_fetch_add_release(area->nr, &dmem->idle);
 	/* Pairs with atomic_read_acquire() in place_free(): there, then counted. */
-	atomic_fetch_inc_release(&dmem->releases);
+	dmem_changed(dmem);
 	return 0;
 }

@@ -14,7 +14,7 @@ struct page;
 
 #define DMEM_CLIENTS	2	/* clients are told apart by one bit */
 #define DMEM_MAX_AREAS	CONFIG_CMA_AREAS
-#define DMEM_WAYS	32
+#define DMEM_WAYS	64
 #define DMEM_PIECE_ORDER	4U	/* a piece: 16 neighbours, which are treated alike */
 #define DMEM_LEADERS	2	/* classes of pieces that try out a policy */
 
@@ -36,13 +36,12 @@ struct dmem_frame {
 /* Frames that compete for the same keys. */
 struct dmem_set {
 	raw_spinlock_t lock;	/* of all below, and the content of the frames */
-	u32 releases;		/* of frames, that it has seen */
-	u32 client;		/* ways whose content is the second client's */
+	u32 changes;		/* of frames' owners, that it has seen */
 	u32 hand;		/* where a way for the next page is looked for */
-	u64 rrpv;		/* two bits a way, see dmem.c */
+	u64 used;		/* ways that are not free */
+	u64 client;		/* ways whose content is the second client's */
+	u64 rrpv[2];		/* the lower bit of each way, and the higher */
 	u8 tag[DMEM_WAYS] __aligned(8);	/* zero if the way has no key */
-	u32 guests;		/* ways whose page belongs in another set */
-	atomic_t away;		/* pages that belong here and are guests elsewhere */
 	struct dmem_frame way[DMEM_WAYS];
 };
 
@@ -93,13 +92,13 @@ struct dmem {
 	struct dmem_set *set;
 	unsigned long *live;		/* bitmaps, see dmem.c */
 	unsigned long *zero, *secret;
-	atomic_t releases;		/* how often frames were given back or lent */
+	atomic_t changes;		/* how often frames changed hands */
 	atomic_t offered[DMEM_LEADERS];	/* pages offered or served in place, */
 	atomic_t found[DMEM_LEADERS];	/* and those of them that were here */
 	bool thrifty;			/* policy of all other pieces */
 };
 
-int dmem_init(struct dmem *dmem, unsigned long nr);
+void dmem_init(struct dmem *dmem, unsigned long nr);
 void dmem_exit(struct dmem *dmem);
 int dmem_add_area(struct dmem *dmem, struct dmem_area *area);
 bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
@@ -114,23 +113,21 @@ void dmem_invalidate(struct dmem *dmem, const void *space, unsigned long offset,
 void dmem_invalidate_all(struct dmem *dmem);
 unsigned long dmem_sweep(struct dmem_area *area, unsigned long first,
 			 unsigned long nr, unsigned int what);
-bool dmem_has_secrets(const struct dmem_area *area);
 void dmem_set_clients(struct dmem_area *area, unsigned int clients);
 unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
 			  unsigned long nr);
 unsigned long dmem_release(struct dmem_area *area, unsigned long first,
 			   unsigned long nr);
-void dmem_clear(struct page *page, unsigned long nr);
 void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
 		     unsigned long nr);
 unsigned long dmem_cached(const struct dmem_area *area, unsigned int client);
 unsigned long dmem_sum(const struct dmem_area *area, size_t counter);
 
-/* Frames have been given back: a store looks at ways again that it passed over. */
-static inline void dmem_released(struct dmem_area *area)
+/* Frames have changed hands: a store looks at the ways of its set again. */
+static inline void dmem_changed(struct dmem *dmem)
 {
-	/* Pairs with atomic_read_acquire() in place_free(): not owned, then counted. */
-	atomic_fetch_inc_release(&area->dmem->releases);
+	/* Pairs with atomic_read_acquire() in place_free(). */
+	atomic_fetch_inc_release(&dmem->changes);
 }
 
 /* Of which area the page was, nobody knows any more. */

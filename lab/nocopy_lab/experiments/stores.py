@@ -35,7 +35,8 @@ STORES: Final = {
     "1x16": ("1 × 16, by piece", "#CC79A7"),
     "1x32-any": ("1 × 32, near by any read", "#F0E442"),
     "1x32": ("1 × 32, by piece", "#000000"),
-    "guests": ("1 × 32, with guests: mm/gcma", "#0072B2"),
+    "guests": ("1 × 32, with guests", "#882255"),
+    "1x64": ("1 × 64, by piece: mm/gcma", "#0072B2"),
 }
 
 # Whose accesses are judged, where somebody streams beside them: only theirs can be helped.

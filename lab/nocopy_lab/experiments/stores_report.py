@@ -11,8 +11,8 @@ from nocopy_lab import progress, report, samples
 from nocopy_lab.experiments.stores import BEFORE, NONE, STORES
 from nocopy_lab.report import Figure, Table
 
-COMPARED: Final = ("2x8", "guests")
-SHOWN: Final = ("adaptive", "workingset", "2x8-pages", "2x8", "guests")
+COMPARED: Final = ("2x8", "1x64")
+SHOWN: Final = ("adaptive", "workingset", "2x8-pages", "2x8", "1x64")
 
 
 def _sum(row: Mapping[str, Any], store: str, what: str, judged: bool = True) -> int:
