@@ -11,7 +11,7 @@ PARTS := $(KNOWN)
 ifneq ($(if $(strip $(PARTS)),$(filter-out $(KNOWN),$(PARTS)),none),)
 $(error PARTS="$(PARTS)": give some of $(KNOWN))
 endif
-ifneq ($(filter-out /%,$(firstword $(PREFIX))),)
+ifeq ($(filter /%,$(firstword $(PREFIX))),)
 $(error PREFIX="$(PREFIX)": give an absolute path)
 endif
 LIBRARIES := brug pdio
@@ -107,9 +107,10 @@ clean: ## remove out/ and other products in this directory; the cache stays
 	rm -rf out target crates/brug-bench/target lab/.mypy_cache lab/.ruff_cache lab/.pytest_cache
 	find lab -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# A directory that somebody else's files were in before is not removed.
+# A directory that somebody else's files were in before is not removed. Not $(MAKE), for which make runs the
+# recipe under -n as well.
 distclean: ## remove the cache as well
 	@cache="$${NOCOPY_CACHE:-$${XDG_CACHE_HOME:-$${HOME:?is not set; give NOCOPY_CACHE}/.cache}/nocopy}"; \
 	[ -z "$$NOCOPY_CACHE" ] || [ ! -d "$$cache" ] || [ -f "$$cache/CACHEDIR.TAG" ] || \
 		{ echo "$$cache has no CACHEDIR.TAG of the lab and may have files of others; remove it yourself" >&2; exit 1; }; \
-	$(MAKE) --no-print-directory clean && rm -rf "$$cache"
+	make --no-print-directory clean && rm -rf "$$cache"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What `make install` puts where, and `make uninstall` takes away."""
+"""What `make install` puts where, and what `make uninstall` and `make distclean` take away."""
 
 import os
 import shlex
@@ -104,11 +104,24 @@ def test_what_cannot_be_removed_is_an_error_and_the_rest_goes(built: Path, tmp_p
         (("install", "PARTS="), 'PARTS="": give some of brug pdio nocopy-record'),
         (("install", "PARTS=nope"), 'PARTS="nope": give some of brug pdio nocopy-record'),
         (("install", "PREFIX=relative"), 'PREFIX="relative": give an absolute path'),
+        (("install", "PREFIX=", "DESTDIR=ROOT"), 'PREFIX="": give an absolute path'),
         (("uninstall", "DESTDIR=/no/such"), "no /no/such/usr/local; give the PREFIX and DESTDIR"),
     ],
 )
-def test_what_cannot_be_meant_is_one_line(built: Path, words: tuple[str, ...], says: str) -> None:
+def test_what_cannot_be_meant_is_one_line(
+    built: Path, tmp_path: Path, words: tuple[str, ...], says: str
+) -> None:
+    root = tmp_path / "root"
     with pytest.raises(subprocess.CalledProcessError) as failed:
-        make(words[0], built, *words[1:])
+        make(words[0], built, *(word.replace("ROOT", str(root)) for word in words[1:]))
     said = failed.value.stderr.decode()
     assert says in said.splitlines()[0]
+    assert not root.exists()
+
+
+def test_what_distclean_would_do_is_only_said(built: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    (cache / "CACHEDIR.TAG").write_text("")
+    make("distclean", built, "--dry-run", f"NOCOPY_CACHE={cache}")
+    assert files(cache) == {"CACHEDIR.TAG"}
