@@ -2,11 +2,14 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from nocopy_lab import kernel
 from nocopy_lab.checks import soak
 from nocopy_lab.paths import LabError
 from nocopy_lab.run import Job, Outcome
@@ -67,6 +70,37 @@ def test_a_round_goes_on_until_it_has_done_what_it_is_for() -> None:
         assert {f"{goal}=1" for goal in soak.GOALS} <= set(named)
         assert ("oom_kill=1" in named) == soak.greedy(seed)
     assert soak.greedy(994560)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "rounds", "ran"),
+    [(1e-9, 0, [5]), (2.5, 0, [5, 6, 7]), (1e-9, 2, [5, 6])],
+)
+def test_kernels_that_are_built_take_no_time_from_the_rounds(
+    monkeypatch: pytest.MonkeyPatch, minutes: float, rounds: int, ran: list[int]
+) -> None:
+    """Each round takes a minute, and each kernel an hour."""
+    passed = 0.0
+    seeds: list[int] = []
+
+    def image(_name: str) -> SimpleNamespace:
+        nonlocal passed
+        passed += 3600
+        return SimpleNamespace(bootable=KERNEL)
+
+    def one(seed: int, _bootable: Path) -> Outcome:
+        nonlocal passed
+        passed += 60
+        seeds.append(seed)
+        return replace(_outcome(), job=soak.job(seed, KERNEL))
+
+    monkeypatch.setattr(kernel, "image", image)
+    monkeypatch.setattr(time, "monotonic", lambda: passed)
+    monkeypatch.setattr(soak, "one", one)
+    monkeypatch.setattr(soak, "summary", lambda _: "")
+    monkeypatch.setattr(soak, "totals", lambda _: "")
+    soak.run(minutes, rounds, 5)
+    assert seeds == ran
 
 
 def test_what_rounds_have_in_all() -> None:

@@ -197,12 +197,13 @@ def check(bootable: Path) -> None:
 
 
 def run(minutes: float, rounds: int, first: int | None) -> None:
-    """Run rounds with consecutive seeds: `rounds` of them, or else until `minutes` are over."""
+    """Run rounds with consecutive seeds: `rounds` of them, or else one and until `minutes` are
+    over."""
     seed = fresh_seed() if first is None else first
-    end = time.monotonic() + 60 * minutes
     images = {name: kernel.image(name).bootable for name in _images(rounds, seed)}
+    end = time.monotonic() + 60 * minutes  # what is built first takes longer than many a soak
     outcomes: list[Outcome] = []
-    while len(outcomes) < rounds if rounds else time.monotonic() < end:
+    while len(outcomes) < rounds if rounds else not outcomes or time.monotonic() < end:
         print(f"round {len(outcomes) + 1}, seed {seed}", flush=True)
         outcomes.append(one(seed, images[kind(seed)[0]]))
         print(f"  {summary(outcomes[-1])}", flush=True)
