@@ -75,6 +75,22 @@ def _little_tree(version: str, tree: Path) -> Path:
     return tree
 
 
+def _refused(name: str, tree: Path) -> str:
+    """What kernel/apply says of a tree that it refuses, and leaves as it is."""
+    before = sha256_tree(tree)
+    log = log_of(f"apply-{name}")
+    child.run([KERNEL / "apply", tree], log=log, limit_s=60, what="apply", ok=(1,))
+    if sha256_tree(tree) != before:
+        raise LabError(f"kernel/apply changed a tree that it refused; see {log}")
+    return log.read_text(errors="replace").strip()
+
+
+def _refused_in_one_line(name: str, tree: Path, says: str) -> None:
+    said = _refused(name, tree)
+    if len(said.splitlines()) != 1 or says not in said:
+        raise LabError(f"kernel/apply does not refuse {name} with '{says}' in one line: {said}")
+
+
 @check("kernel: apply is idempotent and refuses what is no kernel tree")
 def _apply() -> None:
     apply = KERNEL / "apply"
@@ -91,19 +107,33 @@ def _apply() -> None:
             header = other / "include/linux/pagemap.h"
             text = header.read_text().replace("FOLIO_ORDER_MIN = ", "FOLIO_ORDER_MIN =  ")
             header.write_text(text)
-            before = sha256_tree(other)
-            log = log_of(f"apply-fuzz-{version}")
-            child.run([apply, other], log=log, limit_s=60, what="apply", ok=(1,))
-            if sha256_tree(other) != before:
-                raise LabError(f"kernel/apply changed a {version} tree that it refused; see {log}")
+            _refused(f"fuzz-{version}", other)
+            dos = Path(temp) / f"dos-{version}"
+            (dos / "mm").mkdir(parents=True)
+            (dos / "mm/cma.c").touch()
+            (dos / "Makefile").write_bytes(
+                trees.source(version).path.joinpath("Makefile").read_bytes().replace(b"\n", b"\r\n")
+            )
+            _refused_in_one_line(f"dos-{version}", dos, f"complete Linux {version} tree?")
         empty = Path(temp) / "empty"
         empty.mkdir()
-        log = log_of("apply-refuses")
-        child.run([apply, empty], log=log, limit_s=60, what="apply", ok=(1,))
-        if len(log.read_text().strip().splitlines()) != 1:
-            raise LabError(
-                f"kernel/apply does not refuse an empty directory in one line; see {log}"
-            )
+        _refused_in_one_line("empty", empty, "is not the top of a Linux source tree")
+
+
+@check("kernel: apply leaves a tree as it is where a file cannot be replaced")
+def _apply_immutable() -> None:
+    with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
+        tree = _little_tree(series.VERSION, Path(temp) / "tree")
+        # The last one that is put in place: those before it are taken back.
+        last = tree / max(trees.patched_files(series.VERSION))
+        try:
+            command("apply-chattr", ["chattr", "+i", last])
+        except LabError as error:
+            raise Skip(f"no file can be made immutable here: {error}") from error
+        try:
+            _refused_in_one_line("immutable", tree, "cannot be replaced")
+        finally:
+            command("apply-chattr", ["chattr", "-i", last])
 
 
 def _git_tree(tree: Path) -> None:
