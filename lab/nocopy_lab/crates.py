@@ -37,8 +37,8 @@ AARCH64: Final = "aarch64-unknown-linux-gnu"
 NIGHTLY: Final = "nightly-2026-10-30"
 
 
-class Unavailable(Exception):  # noqa: N818  # the reason to skip a check
-    """What a check needs is not here and cannot be installed; the text says why."""
+class Unavailable(LabError):  # noqa: N818  # the reason to skip a check
+    """What is needed is not here and cannot be installed; the text says why. A check is skipped."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nocopy_lab import child, cli, kernel, samples
+from nocopy_lab import child, cli, crates, kernel, samples
+from nocopy_lab.checks import kinds
 
 
 def lab(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
@@ -117,6 +118,26 @@ def test_what_cannot_be_is_said_before_anything_is_built(
     assert lab(monkeypatch, *words) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("lab: ") and says in line
+
+
+def test_a_toolchain_that_cannot_be_had_is_one_line_and_no_failure_of_a_check(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from nocopy_lab.experiments import record
+
+    monkeypatch.setattr(crates, "toolchain", lambda: crates.Toolchain(Path("cargo"), {"PATH": ""}))
+
+    def needs(*_: object) -> None:
+        crates.aarch64()
+
+    monkeypatch.setattr(record, "run", needs)
+    assert lab(monkeypatch, "record") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("lab: no rustup to install ")
+    monkeypatch.setattr(kinds, "HOST_CHECKS", [])
+    kinds.crates_check("aarch64")(needs)
+    with pytest.raises(kinds.Skip, match="no rustup"):
+        kinds.HOST_CHECKS[0].run()
 
 
 def test_a_quick_look_leaves_what_was_measured() -> None:
