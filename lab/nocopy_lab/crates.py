@@ -32,6 +32,7 @@ NEEDED: Final = (1, 95)
 RELEASE: Final = f"{NEEDED[0]}.{NEEDED[1]}.0"
 RUSTUP: Final = "https://static.rust-lang.org/rustup/dist/{target}/rustup-init"
 TOOLCHAIN_MIB: Final = 2048
+HOST: Final = f"{platform.machine()}-unknown-linux-gnu"
 AARCH64: Final = "aarch64-unknown-linux-gnu"
 # Miri and the sanitizers exist for this one only.
 NIGHTLY: Final = "nightly-2026-10-30"
@@ -119,7 +120,7 @@ def _install() -> None:
     ours = cache() / "rust"
     require_space(ours, TOOLCHAIN_MIB)
     ours.mkdir(parents=True, exist_ok=True)
-    url = RUSTUP.format(target=f"{platform.machine()}-unknown-linux-gnu")
+    url = RUSTUP.format(target=HOST)
     init = ours / "rustup-init"
     hint = f"install cargo {NEEDED[0]}.{NEEDED[1]} or newer by hand, from https://rustup.rs"
     try:
@@ -281,6 +282,27 @@ def announce() -> Path:
     words = ["build", "--release", "--locked", "-p", "pdio-preload", "--example", "announce"]
     toolchain().run("build-announce", words)
     return _built("examples/announce")
+
+
+def linked(packages: Sequence[str]) -> dict[str, Path]:
+    """The crates of others that are linked into packages of ours, and where their sources are."""
+    tools = toolchain()
+
+    def said(*words: str) -> str:
+        command: list[str | Path] = [tools.cargo, *words, "--locked"]
+        return child.output(command, limit_s=600, cwd=REPO, env=tools.env)
+
+    described = json.loads(said("metadata", "--format-version", "1", "--filter-platform", HOST))
+    others = {
+        f"{one['name']} {one['version']}": Path(one["manifest_path"]).parent
+        for one in described["packages"]
+        if one["source"]
+    }
+    # It knows which features each has in a build of these alone.
+    names = [word for package in packages for word in ("-p", package)]
+    form = ("-e", "normal,no-proc-macro", "--prefix", "none", "--format", "{p}")
+    tree = {line.replace(" v", " ", 1) for line in said("tree", *form, *names).splitlines()}
+    return {name: others[name] for name in sorted(tree & set(others))}
 
 
 def target() -> Path:

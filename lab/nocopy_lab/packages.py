@@ -6,8 +6,10 @@ from __future__ import annotations
 import gzip
 import os
 import platform
+import re
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +27,42 @@ DESCRIPTIONS: Final = {
     "nocopy-record": "camera to file without a copy\n"
     " Frames go from where a V4L2 camera puts them to the disk, with an index of each.",
 }
+# The crates that make programs builds for each.
+CRATES: Final = {
+    "brug": ("brug-cli", "brug-preload"),
+    "pdio": ("pdio-cli", "pdio-preload"),
+    "nocopy-record": ("nocopy-record",),
+}
 MAINTAINER: Final = "nocopy developers <developers@nocopy.example>"
+
+
+_LICENCE: Final = re.compile(r"(un)?licen[cs]e|copying|copyright|notice", re.IGNORECASE)
+
+
+def notices(sources: Mapping[str, Path]) -> str:
+    """The licences that are in directories of sources, also of what these bring along: each text
+    once, below the names of those that have it."""
+    texts: dict[str, tuple[str, list[str]]] = {}
+    for name, directory in sources.items():
+        found = (path for path in sorted(directory.rglob("*")) if _LICENCE.match(path.name))
+        files = [path for path in found if path.is_file()]
+        if not files:
+            raise LabError(f"{name} has no text of its licence in {directory}")
+        for path in files:
+            text = path.read_text(errors="replace").strip()
+            _, names = texts.setdefault(" ".join(text.split()), (text, []))
+            names += [name] if name not in names else []
+    return "\n\n".join(f"{', '.join(names)}:\n\n{text}" for text, names in texts.values())
+
+
+def copyright_of(part: str) -> str:
+    """Under which terms a package may be given to others."""
+    ours = [(REPO / f"LICENSES/{name}.txt").read_text() for name in ("MIT", "Apache-2.0")]
+    return "\n\n".join([
+        "MIT or Apache-2.0, at your choice.", *ours,
+        "The programs contain Rust's standard library, of the Rust Project's contributors, under\n"
+        "the same two, and what follows.", notices(crates.linked(CRATES[part])),
+    ]) + "\n"  # fmt: skip
 
 
 def deb(part: str, into: Path) -> Path:
@@ -56,10 +93,7 @@ def deb(part: str, into: Path) -> Path:
         (zsh / "site-functions").rename(zsh / "vendor-completions")
         documents = root / f"usr/share/doc/{part}"
         documents.mkdir(parents=True)
-        licences = [(REPO / f"LICENSES/{name}.txt").read_text() for name in ("MIT", "Apache-2.0")]
-        documents.joinpath("copyright").write_text(
-            "MIT or Apache-2.0, at your choice.\n\n" + "\n\n".join(licences)
-        )
+        documents.joinpath("copyright").write_text(copyright_of(part))
         # It reads the names of sources and packages from such a file.
         (Path(temp) / "debian").mkdir()
         (Path(temp) / "debian/control").write_text(
@@ -106,6 +140,8 @@ pdio run --stats -- dd if=/stream of=/copied bs=512 2>/said
 cmp /stream /copied
 grep -q ': 1 streams taken' /said
 test -e /usr/share/man/man1/pdio-cp.1.gz
+grep -q '^Copyright .* Microsoft Corporation, Daan Leijen' /usr/share/doc/brug/copyright
+grep -q 'serde_json [0-9]' /usr/share/doc/nocopy-record/copyright
 test -e /usr/share/zsh/vendor-completions/_pdio
 rm /allocated /same /stream /copy /copied
 if nocopy-record /record 2>/said; then exit 1; fi

@@ -45,11 +45,32 @@ def test_everybody_may_read_what_is_in_a_package(
         (root / "share/man/man1/brug.1").write_text("page")
 
     monkeypatch.setattr(crates, "toolchain", lambda: type("Tools", (), {"env": {}}))
+    monkeypatch.setattr(crates, "linked", lambda _: {})
     monkeypatch.setattr(child, "run", make)
     made = packages.deb("brug", tmp_path / "debs")
     listed = subprocess.run(["dpkg-deb", "-c", made], check=True, capture_output=True, text=True)
     for line in listed.stdout.splitlines():
         assert line[1:10] in ("rwxr-xr-x", "rw-r--r--"), line
+
+
+def test_each_licence_of_what_is_linked_is_there_once(tmp_path: Path) -> None:
+    texts = {
+        "one 1.0/LICENSE-MIT": "Copyright one\n\nPermission\n",
+        "two 0.2/LICENCE.md": "Copyright one\nPermission",
+        "two 0.2/licenses/COPYING": "Copyright three",
+        "two 0.2/src/lib.rs": "Copyright nobody",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    sources = {name: tmp_path / name for name in ("one 1.0", "two 0.2")}
+    said = packages.notices(sources)
+    assert "one 1.0, two 0.2:\n\nCopyright one\n\nPermission\n\n" in said
+    assert said.endswith("two 0.2:\n\nCopyright three")
+    assert said.count("Permission") == 1 and "nobody" not in said
+    (tmp_path / "four").mkdir()
+    with pytest.raises(LabError, match="four has no text of its licence"):
+        packages.notices({**sources, "four": tmp_path / "four"})
 
 
 def test_a_download_that_is_cut_off_is_one_line(

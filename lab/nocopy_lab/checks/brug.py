@@ -139,7 +139,6 @@ def judge_guest(outcomes: Sequence[Outcome]) -> None:
 
 # Each orders the threads of tests/races.rs in its own way.
 MIRI_SEEDS: Final = 4
-HOST: Final = "x86_64-unknown-linux-gnu"
 
 
 def oldest_rust() -> None:
@@ -175,7 +174,7 @@ def thread_sanitizer() -> None:
     """Data races, with a standard library that is instrumented as well."""
     tools = crates.release(crates.NIGHTLY, "miri", "rust-src")
     env = {"RUSTFLAGS": "-Zsanitizer=thread", "TSAN_OPTIONS": "halt_on_error=1"}
-    words = ["-Zbuild-std", "--target", HOST, "--target-dir", str(crates.target() / "tsan")]
+    words = ["-Zbuild-std", "--target", crates.HOST, "--target-dir", str(crates.target() / "tsan")]
     # With assertions the tests take fewer steps.
     words += ["--release", "--config", "profile.release.debug-assertions=true"]
     words += ["--package", "brug", "--locked", "--test", "races", "--test", "sequences"]
@@ -205,7 +204,7 @@ def fuzz() -> None:
     tools = crates.release(crates.NIGHTLY, "miri", "rust-src")
     directory = crates.target() / "fuzz"
     words = ["build", "--release", "--manifest-path", str(BRUG / "fuzz/Cargo.toml"), "--locked"]
-    words += ["--target", HOST, "--target-dir", str(directory)]
+    words += ["--target", crates.HOST, "--target-dir", str(directory)]
     tools.run("fuzz-build", words, env={"RUSTFLAGS": FUZZ_FLAGS})
     log = LOGS / "fuzz.log"
     with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
@@ -218,7 +217,7 @@ def fuzz() -> None:
         with progress.meter(f"fuzzing, {FUZZ_RUNS} inputs"):
             try:
                 child.run(
-                    [directory / HOST / "release/sequences", *options, corpus],
+                    [directory / crates.HOST / "release/sequences", *options, corpus],
                     log=log, limit_s=600, what="the fuzzer",
                 )  # fmt: skip
             except LabError as error:
