@@ -44,6 +44,13 @@ PARTS: Final = {
     "1-series": ("patch", "cover-letter.txt"),
     "2-follow-up": ("follow-up", "follow-up-letter.txt"),
 }
+# What a letter calls lines that its patches add to code that was there, {iomap}; by directories.
+EXISTING: Final = {
+    "existing": ("",),
+    "filesystems": ("fs/ext4/", "fs/xfs/"),
+    "iomap": ("fs/iomap/",),
+    "fscrypt": ("fs/crypto/",),
+}
 
 
 @dataclass
@@ -164,7 +171,12 @@ def plan(version: str, new_files: Sequence[str], ours: Path = KERNEL) -> Plan:
             if sum(line in (ours / name).read_text().splitlines() for name in new_files) != 1:
                 raise LabError(f"{manifest}: there is not one new file with the line '{line}'")
     newest = max(hooks, key=lambda hook: email.utils.parsedate_to_datetime(hook.date))
-    covers = {part: (directory / PARTS[part][1]).read_text() for part in {s.part for s in steps}}
+    covers = {
+        part: _letter(
+            directory / PARTS[part][1], [step for step in steps if step.part == part], ours
+        )
+        for part in {step.part for step in steps}
+    }
     return Plan(steps, growing, newest.author, newest.date, covers)
 
 
@@ -184,6 +196,38 @@ def _step(entry: dict[str, Any], part: str, left: _Unplaced) -> Step:
         left.take_file(name)
         step.files.append(name)
     return step
+
+
+def added(diff: str) -> int:
+    """How many lines the diff of a file adds."""
+    return len(re.findall(r"^\+", diff.partition("\n@@")[2], re.MULTILINE))
+
+
+def _letter(path: Path, steps: Sequence[Step], ours: Path) -> str:
+    """A cover letter, with the numbers of lines of code that it names in braces.
+
+    Of code that was there, those that the steps add; in all, to tens. {new} are all lines of new
+    code but for tests, to hundreds.
+    """
+
+    def number(found: re.Match[str]) -> str:
+        word = found[1]
+        if word == "new":
+            names = [name for step in steps for name in step.files if "_test." not in name]
+            texts = [for_mainline(ours / name) for name in names if name.endswith((".c", ".h"))]
+            return f"{round(sum(len(text.splitlines()) for text in texts), -2):,}"
+        if word not in EXISTING:
+            known = ", ".join(("new", *EXISTING))
+            raise LabError(f"{path}: what is {found[0]}? there are: {known}")
+        lines = sum(
+            added(diff)
+            for step in steps
+            for name, diff in zip(step.touched, step.diffs, strict=True)
+            if name.endswith((".c", ".h")) and name.startswith(EXISTING[word])
+        )
+        return str(lines if EXISTING[word][0] else round(lines, -1))
+
+    return re.sub(r"\{(\w+)\}", number, path.read_text())
 
 
 # ----------------------------------------------------------------------- Makefile and Kconfig

@@ -133,6 +133,27 @@ def test_what_is_nowhere_or_twice_is_named(ours: Path, old: str, new: str, says:
         series.plan("7.3", FILES, changed(ours, old, new))
 
 
+def test_letters_count_lines(ours: Path) -> None:
+    """Of code: mm/Makefile has a line more. And of the letter's own series."""
+    letter, more = (ours / "upstream/7.3" / name for _, name in series.PARTS.values())
+    letter.write_text("{existing} and {new}\n")
+    more.write_text("{existing}, {fscrypt}\n")
+    changed(
+        ours, '[["mm: call it, wherever it is"]]', '[["mm: call it, wherever it is"], ["mm: fs"]]'
+    )
+    lines = "".join(f"+int x{number};\n" for number in range(14))
+    hook, _, _ = HOOK.replace(": call it,\n wherever it is", ": fs").partition("diff --git ")
+    hook += "diff --git a/fs/crypto/a.c b/fs/crypto/a.c\n--- a/fs/crypto/a.c\n"
+    hook += f"+++ b/fs/crypto/a.c\n@@ -1 +1,15 @@\n one\n{lines}"
+    (ours / "patches/7.3/0002-fs.patch").write_text(hook)
+    (ours / "mm/it/first.c").write_text("int first;\n" * 1251 + "EXPORT_SYMBOL(first);\n")
+    covers = series.plan("7.3", FILES, ours).covers
+    assert covers == {"1-series": "0 and 1,300\n", "2-follow-up": "20, 14\n"}
+    letter.write_text("{no}\n")
+    with pytest.raises(LabError, match=r"what is \{no\}\? there are: new, existing"):
+        series.plan("7.3", FILES, ours)
+
+
 def test_another_version_is_refused(ours: Path) -> None:
     with pytest.raises(LabError, match=r"no series for Linux 6\.1; there are: 7\.3"):
         series.plan("6.1", FILES, ours)

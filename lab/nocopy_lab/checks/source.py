@@ -202,9 +202,16 @@ def _figures() -> None:
     there |= set(re.findall(r"\| (\+[\d.]+) \|", results))  # whose unit is in another column
     if strange := [figure for figure in figures(letter) if figure not in there]:
         raise LabError(f"the tables in docs/results do not have: {', '.join(strange)}")
-    # And each in its place, where they stand in a table.
     directory = bench_gcma.directory(series.VERSION).name
     table = (REPO / "docs/results" / directory / "table.md").read_text().replace("µs", "us")
+    # Each letter says to what its series applies: there the figures were measured.
+    source = re.escape(f"linux-source-{series.VERSION}, which is Linux ")
+    named = [
+        re.findall(rf"{source}([\d.]+\d)", " ".join(one.split())) for one in plan.covers.values()
+    ]
+    if any(version != re.findall(r"^Linux ([\d.]+) in QEMU", table, re.M) for version in named):
+        raise LabError(f"the letters name {named}, {directory}/table.md another version of Linux")
+    # And each figure in its place, where they stand in a table.
     cells = [line.split(" | ") for line in reversed(table.splitlines())]  # the first table wins
     measured = {row[0].removeprefix("| "): row[2:4] for row in cells if len(row) > 3}
     rows = letter_rows(letter)
@@ -413,8 +420,7 @@ def added_lines(patches: Path, name: str) -> int:
     for patch in patches.rglob("*.patch"):
         for part in re.split(r"^--- ", patch.read_text(), flags=re.MULTILINE)[1:]:
             if f"+++ b/{name}\n" in part:
-                body = part.split("\n@@", 1)[-1]
-                total += len(re.findall(r"^\+", body, re.MULTILINE))
+                total += series.added(part)
     return total
 
 
