@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import click
 
@@ -29,14 +29,28 @@ def _number(_context: click.Context, _option: click.Parameter, value: float) -> 
     return value
 
 
+# Nobody waits longer, and clocks have no room for any number: with it, infinity lies in no range.
+YEAR_MIN: Final = 366 * 24 * 60
+# Seeds are numbers of 32 bits to QEMU and guests.
+LAST_SEED: Final = 2**31 - 1
+
+
 def _minutes(default: float, what: str) -> Callable[[Function], Function]:
     return click.option(
         "--minutes",
-        type=click.FloatRange(min=0, min_open=True),
+        type=click.FloatRange(0, YEAR_MIN, min_open=True),
         default=default,
         show_default=True,
         callback=_number,
         help=what,
+    )
+
+
+def _first_seed(of: str) -> Callable[[Function], Function]:
+    return click.option(
+        "--seed",
+        type=click.IntRange(0, LAST_SEED),
+        help=f"Seed of the first {of}; each later one adds one.",
     )
 
 
@@ -103,7 +117,7 @@ def build(names: tuple[str, ...]) -> None:
 @click.option("--kernel", "image", default="gcma", show_default=True, help="Name or file.")
 @click.option(
     "--limit",
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(0, 60 * YEAR_MIN, min_open=True),
     default=300.0,
     show_default=True,
     callback=_number,
@@ -257,7 +271,7 @@ def where() -> None:
 @linux
 @click.option(
     "--seed",
-    type=click.IntRange(1, 2**31 - 1),
+    type=click.IntRange(1, LAST_SEED),
     default=1,
     show_default=True,
     help="Seed of load and machine.",
@@ -420,7 +434,7 @@ def compare_recorders(draw_only: bool, only: str) -> None:
 @click.option(
     "--rounds", type=click.IntRange(min=0), default=0, help="Run this many rounds instead."
 )
-@click.option("--seed", type=int, help="Seed of the first round; each later one adds one.")
+@_first_seed("round")
 def soak(minutes: float, rounds: int, seed: int | None) -> None:
     """Run everything at once, at random, on several kernels and boards."""
     from nocopy_lab.checks import soak as soaking
@@ -430,7 +444,7 @@ def soak(minutes: float, rounds: int, seed: int | None) -> None:
 
 @lab.command("fuzz-pdio")
 @_minutes(60.0, "Begin sequences for this long.")
-@click.option("--seed", type=int, help="Seed of the first sequence; each later one adds one.")
+@_first_seed("sequence")
 def fuzz_pdio(minutes: float, seed: int | None) -> None:
     """Compare random sequences of file operations with and without libpdio.so."""
     from nocopy_lab.checks import pdio_fuzz

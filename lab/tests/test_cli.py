@@ -22,25 +22,45 @@ def lab(monkeypatch: pytest.MonkeyPatch, *words: str) -> object:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [("--minutes", "0"), ("--minutes", "-1"), ("--minutes", "nan"), ("--rounds", "-1")],
+    ("command", "words"),
+    [
+        ("soak", ("--rounds", "-1")),
+        *(
+            (command, words)
+            for command in ("soak", "fuzz-pdio")
+            for words in (
+                *(("--minutes", number) for number in ("0", "-1", "nan", "inf", "1e300")),
+                *(("--seed", number) for number in ("-1", str(2**31))),
+            )
+        ),
+    ],
 )
-def test_no_rounds_of_a_soak_are_no_success(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, str]
-) -> None:
-    from nocopy_lab.checks import soak
+def test_what_cannot_be_run_is_no_success(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str,
+    words: tuple[str, str],
+) -> None:  # fmt: skip
+    from nocopy_lab.checks import pdio_fuzz, soak
 
-    monkeypatch.setattr(soak, "run", lambda *_: None)
-    assert lab(monkeypatch, "soak", *words) == 2
+    for one in (pdio_fuzz, soak):
+        monkeypatch.setattr(one, "run", lambda *_: pytest.fail("it runs"))
+    assert lab(monkeypatch, command, *words) == 2
     assert "Error: Invalid value" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    "words", [("--limit", "nan"), ("--limit", "0"), ("--extra", "-1"), ("--scratch", "-1")]
+    "words",
+    [
+        ("--limit", "nan"),
+        ("--limit", "inf"),
+        ("--limit", "0"),
+        ("--extra", "-1"),
+        ("--scratch", "-1"),
+    ],
 )
 def test_no_board_is_booted_with_a_number_that_cannot_be(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: tuple[str, str]
 ) -> None:
+    monkeypatch.setattr(kernel, "image", lambda _: pytest.fail("it is built"))
     assert lab(monkeypatch, "run", *words, "true") == 2
     assert "Error: Invalid value" in capsys.readouterr().err
 
