@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nocopy_lab import jobs, report, samples
+from nocopy_lab import initramfs, jobs, report, samples
 from nocopy_lab.arch import ARM64, X86
 from nocopy_lab.checks import brug
 from nocopy_lab.experiments import bench_brug, brug_report, mimalloc_bench
@@ -185,6 +185,30 @@ def test_a_program_that_runs_for_a_fixed_time_says_how_fast_it_was(tmp_path: Pat
         mimalloc_bench.seconds("larson", "nothing", 5.0)
     with pytest.raises(LabError, match="git clone"):
         mimalloc_bench.source(tmp_path)
+
+
+def test_another_compiler_makes_another_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOCOPY_CACHE", str(tmp_path / "cache"))
+    for name, text in {
+        "malloc-large/malloc-large.cpp": "#include <vector>\nint main() { std::vector<int> v(9); }",
+        "mleak/mleak.c": '#include "mleak.h"\nint main(void) { return ZERO; }',
+        "mleak/mleak.h": "#define ZERO 0",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    made = {name: mimalloc_bench.built(tmp_path, name) for name in ("malloc-large", "mleak")}
+    for name, binary in made.items():
+        assert mimalloc_bench.built(tmp_path, name) == binary
+        needs = initramfs.libraries(binary)
+        assert (name == "malloc-large") == any("libstdc++" in library for library in needs)
+    monkeypatch.setattr(initramfs, "_tools", lambda _: "another")
+    assert mimalloc_bench.built(tmp_path, "mleak") != made["mleak"]
+    monkeypatch.undo()
+    monkeypatch.setenv("NOCOPY_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "mleak/mleak.h").write_text("#define ZERO (1 - 1)")
+    assert mimalloc_bench.built(tmp_path, "mleak") != made["mleak"]
 
 
 def test_strace_and_callgrind_are_understood() -> None:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nocopy_lab import child
-from nocopy_lab.paths import LOGS, LabError, cache, require_tool, sha256
+from nocopy_lab import initramfs
+from nocopy_lab.arch import X86
+from nocopy_lab.paths import LabError
 
 CPUS: Final = len(os.sched_getaffinity(0))
 OLD_C: Final = ("-std=gnu89",)
@@ -99,7 +100,7 @@ def stdin(bench: Path, name: str) -> Path:
 
 
 def built(bench: Path, name: str) -> Path:
-    """The program, compiled once for each content of its directory."""
+    """The program, compiled once for each content of its directory and each compiler."""
     program = PROGRAMS[name]
     files = [
         file for file in sorted(bench.glob(program.sources)) if file.name not in program.without
@@ -108,26 +109,11 @@ def built(bench: Path, name: str) -> Path:
         raise LabError(f"{bench} has no {program.sources}")
     beside = files[0].parent
     plus = files[0].suffix == ".cpp"
-    compiler = "g++" if plus else "gcc"
-    flags = ["-O3", "-DNDEBUG", "-w", "-pthread", *(["-std=c++17"] if plus else []), *program.flags]
-    inside = [file.read_bytes() for file in sorted(beside.iterdir()) if file.is_file()]
-    key = sha256(" ".join(flags), *inside)[:16]
-    binary = cache() / "mimalloc-bench" / f"{name}-{key}"
-    if not binary.is_file():
-        binary.parent.mkdir(exist_ok=True)
-        fresh = binary.with_suffix(".new")
-        words: list[str | Path] = [
-            require_tool(compiler, compiler),
-            *flags,
-            f"-I{beside}",
-            "-o",
-            fresh,
-            *files,
-            "-lm",
-        ]
-        child.run(words, log=LOGS / f"{name}.log", limit_s=300, what=f"compiling {name}")
-        fresh.replace(binary)
-    return binary
+    flags = ("-O3", "-DNDEBUG", "-w", "-pthread", *(["-std=c++17"] if plus else []), *program.flags)
+    inside = [file for file in sorted(beside.iterdir()) if file.is_file() and file not in files]
+    # Not for programs in C: it allocates before they begin.
+    rest = (f"-I{beside}", *(["-lstdc++"] if plus else []), "-lm")
+    return initramfs.compiled(name, X86, flags, files, inside, rest)
 
 
 def seconds(name: str, said: str, passed: float) -> float:

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from nocopy_lab import child, kernel, progress, samples, traces
+from nocopy_lab import child, initramfs, kernel, progress, samples, traces
+from nocopy_lab.arch import X86
 from nocopy_lab.board import qemu_version
-from nocopy_lab.paths import LAB, OUT, cache, locked, require_tool, sha256
+from nocopy_lab.paths import LAB, OUT
 
 HERE: Final = OUT / "stores"
 SOURCE: Final = LAB / "replay/replay.cpp"
@@ -61,20 +62,7 @@ MADE_FRAMES: Final = 16384
 
 def program() -> Path:
     """The replay, compiled once for each content and compiler."""
-    gxx = require_tool("g++", "g++")
-    key = sha256(child.output([gxx, "--version"]), " ".join(FLAGS), SOURCE.read_bytes())
-    binary = cache() / "replay" / f"replay-{key[:16]}"
-    with locked(cache() / "replay/.lock"):
-        if not binary.is_file():
-            fresh = binary.with_suffix(".new")
-            child.run(
-                [gxx, *FLAGS, "-o", fresh, SOURCE],
-                log=cache() / "replay/replay.log",
-                limit_s=180,
-                what="compiling the replay",
-            )
-            fresh.replace(binary)
-    return binary
+    return initramfs.compiled("replay", X86, FLAGS, [SOURCE], rest=("-lstdc++", "-lm"))
 
 
 def play(words: Sequence[str], records: str = "") -> dict[str, Any]:
