@@ -324,19 +324,15 @@ def bootable(name: str) -> Path:
     return kernel.image(name).bootable
 
 
-@check("kernel: gcma for Linux 6.12 builds")
-def _build_older() -> None:
-    build("gcma")
-
-
-@check("kernel: gcma builds")
-def _build_gcma() -> None:
-    build("gcma-7.3")
-
-
-@check("kernel: half of the series builds")
-def _build_half() -> None:
-    build("half")
+for _title, _image in {
+    "gcma for Linux 6.12": "gcma",
+    "gcma": "gcma-7.3",
+    "half of the series": "half",
+    "debug": "debug",
+    "arm64": "arm64",
+    "rpi2": "rpi2",
+}.items():
+    check(f"kernel: {_title} builds")(partial(build, _image))
 
 
 @check("kernel: every patch of the series builds")
@@ -550,21 +546,6 @@ def _differing(names: Sequence[str], objects: Sequence[str]) -> list[str]:
                     functions = [section]
                 differing += [f"{version} {name}: {function}" for function in functions]
     return differing
-
-
-@check("kernel: debug builds")
-def _build_debug() -> None:
-    build("debug")
-
-
-@check("kernel: arm64 builds")
-def _build_arm64() -> None:
-    build("arm64")
-
-
-@check("kernel: rpi2 builds")
-def _build_rpi2() -> None:
-    build("rpi2")
 
 
 @check("debs: the packages have the kernel that the guests boot", asked=True)
