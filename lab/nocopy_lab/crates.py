@@ -259,29 +259,45 @@ class Brug:
 
 
 @once
+def _release(file: str, *words: str, command: str = "build") -> Path:
+    """What cargo makes of these words, with optimisation."""
+    name = Path(file).name
+    with progress.meter(f"building {name}"):
+        toolchain().run(f"build-{name}", [command, "--release", "--locked", *words])
+    return _built(file)
+
+
 def brug() -> Brug:
-    """The `brug` command and libbrug.so, built with optimisation."""
-    with progress.meter("building brug"):
-        toolchain().run("build-brug", ["build", "--release", "--locked", "-p", "brug-cli"])
-        toolchain().run("build-libbrug", ["rustc", "--release", "--locked", *LIBBRUG])
-    return Brug(_built("brug"), _built("libbrug.so"))
+    """The `brug` command and libbrug.so."""
+    return Brug(
+        _release("brug", "-p", "brug-cli"), _release("libbrug.so", *LIBBRUG, command="rustc")
+    )
 
 
-@once
+def pdio() -> Path:
+    """The `pdio` command."""
+    return _release("pdio", "-p", "pdio-cli")
+
+
 def libpdio() -> Path:
-    """libpdio.so, built with optimisation."""
-    with progress.meter("building libpdio.so"):
-        toolchain().run("build-libpdio", ["build", "--release", "--locked", "-p", "pdio-preload"])
-    return _built("libpdio.so")
+    """libpdio.so."""
+    return _release("libpdio.so", "-p", "pdio-preload")
 
 
-@once
 def announce() -> Path:
     """The example of crates/pdio-preload that tells others of its stream; beside libpdio.so."""
     libpdio()
-    words = ["build", "--release", "--locked", "-p", "pdio-preload", "--example", "announce"]
-    toolchain().run("build-announce", words)
-    return _built("examples/announce")
+    return _release("examples/announce", "-p", "pdio-preload", "--example", "announce")
+
+
+def pdio_example(name: str) -> Path:
+    """An example of crates/pdio."""
+    return _release(f"examples/{name}", "-p", "pdio", "--example", name)
+
+
+def record() -> Path:
+    """The `nocopy-record` command."""
+    return _release("nocopy-record", "-p", "nocopy-record")
 
 
 def linked(packages: Sequence[str]) -> dict[str, Path]:
@@ -318,38 +334,12 @@ def _built(name: str, triple: str = "") -> Path:
 
 
 @once
-def pdio() -> Path:
-    """The `pdio` command, built with optimisation."""
-    with progress.meter("building pdio"):
-        toolchain().run("build-pdio", ["build", "--release", "--locked", "-p", "pdio-cli"])
-    return _built("pdio")
-
-
-@once
-def record() -> Path:
-    """The `nocopy-record` command, built with optimisation."""
-    with progress.meter("building nocopy-record"):
-        words = ["build", "--release", "--locked", "-p", "nocopy-record"]
-        toolchain().run("build-record", words)
-    return _built("nocopy-record")
-
-
-@once
 def record_aarch64() -> Path:
-    """The same for 64-bit Arm."""
+    """nocopy-record for 64-bit Arm."""
     with progress.meter("building nocopy-record for aarch64"):
         words = ["build", "--release", "--locked", "-p", "nocopy-record", "--target", AARCH64]
         aarch64().run("build-record-aarch64", words, env=aarch64_linker())
     return _built("nocopy-record", AARCH64)
-
-
-@once
-def pdio_example(name: str) -> Path:
-    """An example of crates/pdio, built with optimisation."""
-    with progress.meter(f"building {name}"):
-        words = ["build", "--release", "--locked", "-p", "pdio", "--example", name]
-        toolchain().run(f"build-{name}", words)
-    return _built(f"examples/{name}")
 
 
 @once
