@@ -104,7 +104,7 @@ debs: ## make Debian packages of WHAT of brug, pdio, nocopy-record and kernel (a
 	@$(LAB) debs $(if $(CONFIG),--config "$(CONFIG)") $(WHAT)
 
 clean: ## remove out/ and other products in this directory; the cache stays
-	rm -rf out target crates/brug-bench/target lab/.mypy_cache lab/.ruff_cache lab/.pytest_cache
+	rm -rf out target crates/brug-bench/target
 	find lab -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A directory that somebody else's files were in before is not removed. Not $(MAKE), for which make runs the
