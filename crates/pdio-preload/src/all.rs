@@ -11,7 +11,7 @@ use core::sync::atomic::Ordering::SeqCst;
 use std::io;
 
 use crate::acts::Acts;
-use crate::give_way::{drain, hand_back, relinquish};
+use crate::give_way::{hand_back, relinquish};
 use crate::guard::{self, Guard};
 use crate::state::{self, TAKEN};
 use crate::table::{self, with, Description, Entry, Kind};
@@ -88,8 +88,17 @@ pub fn drain_all() {
     tell::hand_over();
     tell::heard();
     if TAKEN.load(SeqCst) > 0 {
-        for (fd, _) in table::known() {
-            drain(fd);
+        for description in table::descriptions() {
+            if description.device.load(SeqCst) == 0 || !description.is_ours() {
+                continue;
+            }
+            if description.deferred.load(SeqCst) != 0 {
+                // Another thread has written there since; with what it wrote before elsewhere, in that order.
+                tell::hand_over();
+            }
+            if let Some(mut held) = table::hold_any(description) {
+                held.state.drain();
+            }
         }
     }
 }

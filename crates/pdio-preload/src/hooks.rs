@@ -1185,7 +1185,7 @@ news! {
     ) -> c_int {
         tell::hand_over();
         for i in 0..count as usize {
-            if nothing_known() {
+            if table::nothing_known() {
                 break;
             }
             let Some(message) = memory::peek(messages.wrapping_add(i)) else { break };
@@ -1257,7 +1257,7 @@ fn mapped(fd: c_int) {
 unsafe fn submitted(count: c_long, blocks: *mut *mut c_void) {
     /// Where `struct iocb` has its descriptor.
     const AIO_FILDES: usize = 20;
-    if nothing_known() {
+    if table::nothing_known() {
         return;
     }
     for i in 0..count.max(0) as usize {
@@ -1282,12 +1282,6 @@ tell::hears_by_version! {
 
 /// More than the kernel takes for all that comes with a message (`net.core.optmem_max`).
 const MOST_CONTROL: usize = 1 << 24;
-
-/// Returns true if no descriptor has a word: then none that goes elsewhere matters, and whether the
-/// program's memory is there, which takes system calls, need not be asked.
-fn nothing_known() -> bool {
-    table::known().next().is_none()
-}
 
 export! {
     fn recvmsg(socket: c_int, message: *mut libc::msghdr, flags: c_int) -> ssize_t {
@@ -1327,7 +1321,9 @@ fn appeared(fd: c_int) {
 
 /// Descriptors in a message go to another process.
 unsafe fn passed_on(message: *const libc::msghdr) {
-    if nothing_known() {
+    // Then none that goes elsewhere matters, and whether the program's memory is there, which takes system calls, need
+    // not be asked.
+    if table::nothing_known() {
         return;
     }
     let Some(message) = memory::peek(message) else {

@@ -43,6 +43,9 @@ static TABLE: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
 static TOP: AtomicUsize = AtomicUsize::new(0);
 /// The same without those of this library, which are high.
 static KNOWN: AtomicUsize = AtomicUsize::new(0);
+/// Descriptors that have a word now, without those of this library. Never less than there are, wherever a thread is
+/// interrupted: one is counted before it has its word, and no longer when it has lost it.
+static WORDS: AtomicUsize = AtomicUsize::new(0);
 /// Negative while something that was written waits in memory (see [`crate::tell`]).
 pub static CLEAR: AtomicIsize = AtomicIsize::new(-1);
 
@@ -92,28 +95,43 @@ fn slot(fd: c_int) -> Option<&'static AtomicUsize> {
 
 fn set(fd: c_int, word: usize) {
     if let Some(slot) = slot(fd) {
-        slot.store(word, SeqCst);
-        has_word(fd, word);
+        comes(fd, word);
+        goes(slot.swap(word, SeqCst));
     }
 }
 
-/// As [`set`], for a descriptor that has no word. Returns false if another thread has given it one.
-fn enter(fd: c_int, word: usize) -> bool {
-    let entered =
-        slot(fd).is_some_and(|slot| slot.compare_exchange(0, word, SeqCst, SeqCst).is_ok());
-    if entered {
-        has_word(fd, word);
-    }
-    entered
+/// As [`set`], if the descriptor's word is still the `old` one.
+fn replace(fd: c_int, old: usize, word: usize) -> bool {
+    slot(fd).is_some_and(|slot| {
+        comes(fd, word);
+        let replaced = slot.compare_exchange(old, word, SeqCst, SeqCst).is_ok();
+        goes(if replaced { old } else { word });
+        replaced
+    })
 }
 
-fn has_word(fd: c_int, word: usize) {
-    if fd as usize >= TOP.load(Relaxed) {
+/// A descriptor is about to have this word.
+fn comes(fd: c_int, word: usize) {
+    if word != 0 && fd as usize >= TOP.load(Relaxed) {
         TOP.fetch_max(fd as usize + 1, SeqCst);
     }
-    if word != INTERNAL && fd as usize >= KNOWN.load(Relaxed) {
-        KNOWN.fetch_max(fd as usize + 1, SeqCst);
+    if counts(word) {
+        WORDS.fetch_add(1, SeqCst);
+        if fd as usize >= KNOWN.load(Relaxed) {
+            KNOWN.fetch_max(fd as usize + 1, SeqCst);
+        }
     }
+}
+
+/// A descriptor no longer has this word.
+fn goes(word: usize) {
+    if counts(word) {
+        WORDS.fetch_sub(1, SeqCst);
+    }
+}
+
+fn counts(word: usize) -> bool {
+    word != 0 && word != INTERNAL
 }
 
 /// What a descriptor is.
@@ -144,9 +162,19 @@ pub fn entry(fd: c_int) -> Entry {
     }
 }
 
+/// Returns true if no descriptor has a word, but for those of this library. That is known at once, also where there
+/// were many.
+pub fn nothing_known() -> bool {
+    WORDS.load(SeqCst) == 0 || state::borrowed()
+}
+
 /// Descriptors that have a word.
 pub fn known() -> impl Iterator<Item = (c_int, Entry)> {
-    (0..KNOWN.load(SeqCst) as c_int).filter_map(|fd| match entry(fd) {
+    let end = match nothing_known() {
+        true => 0,
+        false => KNOWN.load(SeqCst) as c_int,
+    };
+    (0..end).filter_map(|fd| match entry(fd) {
         Entry::Nothing | Entry::Internal => None,
         entry => Some((fd, entry)),
     })
@@ -154,28 +182,42 @@ pub fn known() -> impl Iterator<Item = (c_int, Entry)> {
 
 /// The descriptors through which a file is taken.
 pub fn leading_to(device: u64, inode: u64) -> impl Iterator<Item = c_int> {
-    known().filter_map(move |(fd, entry)| match entry {
-        Entry::Tracked(d) => {
-            let same = d.inode.load(Relaxed) == inode && d.device.load(Relaxed) == device;
-            (same && device != 0).then_some(fd)
-        }
-        _ => None,
-    })
+    let leads = move |description: &Description| {
+        let same = || description.inode.load(Relaxed) == inode;
+        device != 0 && description.device.load(Relaxed) == device && same()
+    };
+    // Calls ask this of any file, and descriptions are few where a program may have had many descriptors.
+    let any = descriptions().any(leads);
+    any.then(known)
+        .into_iter()
+        .flatten()
+        .filter_map(move |(fd, entry)| match entry {
+            Entry::Tracked(description) if leads(description) => Some(fd),
+            _ => None,
+        })
 }
 
 /// Takes a descriptor out of the table, whatever it is.
 pub fn forget(fd: c_int) {
-    if let Some(slot) = slot(fd) {
-        slot.store(0, SeqCst);
-    }
+    set(fd, 0);
 }
 
 /// Stops watching a descriptor. Returns false if it is not watched: another thread, or a handler of a
 /// signal, may have taken it since the caller looked, and a stream must not be lost.
 pub fn unwatch(fd: c_int) -> bool {
-    let Some(slot) = slot(fd) else { return false };
-    let watched = |word| (word & TAG == WATCHED).then_some(0);
-    slot.fetch_update(SeqCst, SeqCst, watched).is_ok()
+    unwatch_if(fd, |_| true)
+}
+
+fn unwatch_if(fd: c_int, may: impl Fn(usize) -> bool) -> bool {
+    loop {
+        let word = word(fd);
+        if word & TAG != WATCHED || !may(word) {
+            return false;
+        }
+        if replace(fd, word, 0) {
+            return true;
+        }
+    }
 }
 
 /// Numbers that the C library reads and writes below a `FILE`, whatever they lead to by then: a program may have closed
@@ -210,7 +252,7 @@ fn watch_as(fd: c_int, word: usize) {
     if fd == libc::STDERR_FILENO || is_below(fd) {
         return;
     }
-    if enter(fd, word) && HOLD.load(SeqCst) != 0 {
+    if replace(fd, 0, word) && HOLD.load(SeqCst) != 0 {
         unwatch(fd);
     }
 }
@@ -260,7 +302,7 @@ pub fn begin(fd: c_int) -> bool {
 /// A descriptor on which more calls are under way than can be counted is left alone for good.
 #[cold]
 pub fn give_up_counting(fd: c_int) {
-    let _ = update(fd, |word| (word & CALLS == CALLS).then_some(0));
+    unwatch_if(fd, |word| word & CALLS == CALLS);
 }
 
 /// How a call on a watched descriptor went.
@@ -501,13 +543,9 @@ impl Description {
 
     /// Makes a watched descriptor tracked, if no call is under way on it.
     pub fn claim(&'static self, fd: c_int) -> Option<Claim> {
-        let slot = slot(fd)?;
-        let old = slot.load(SeqCst);
+        let old = word(fd);
         let idle = old & TAG == WATCHED && old & CALLS == 0;
-        let claimed = idle
-            && slot
-                .compare_exchange(old, self.word(), SeqCst, SeqCst)
-                .is_ok();
+        let claimed = idle && replace(fd, old, self.word());
         claimed.then_some(Claim {
             writer: old & WRITER != 0,
             shared: old & SHARED != 0,
@@ -521,22 +559,17 @@ impl Description {
             let shared = if claim.shared { SHARED } else { 0 };
             WATCHED | writer | shared
         });
-        if let Some(slot) = slot(fd) {
-            let _ = slot.compare_exchange(self.word(), new, SeqCst, SeqCst);
-        }
+        replace(fd, self.word(), new);
     }
 
     /// Makes a descriptor that has no word tracked. Returns false if another thread has given it one.
     pub fn track(&'static self, fd: c_int) -> bool {
-        enter(fd, self.word())
+        replace(fd, 0, self.word())
     }
 
     /// Takes one descriptor out of the table. Returns false if it was not this one's.
     pub fn untrack(&'static self, fd: c_int) -> bool {
-        slot(fd).is_some_and(|slot| {
-            slot.compare_exchange(self.word(), 0, SeqCst, SeqCst)
-                .is_ok()
-        })
+        replace(fd, self.word(), 0)
     }
 
     /// Takes all descriptors out of the table.
