@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use pdio::{OpenOptions, Writer};
+use rustix::fs::{access, Access};
+use rustix::io::Errno;
 use serde_json::json;
 
 use crate::durable::sync_directory;
@@ -37,7 +39,7 @@ pub struct Recv {
     #[arg(required = true, num_args = 1..=2, value_name = "FILE")]
     paths: Vec<PathBuf>,
     /// Accept one connection here; port 0 takes a free one, which is printed
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
     listen: Option<String>,
     /// How many bytes are to come (700, 4G, 10MB); reserves up to 1 GiB ahead on disk
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
@@ -72,6 +74,15 @@ fn parse_time(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("not {}", nocopy_settings::TIME))
 }
 
+fn parse_address(text: &str) -> Result<String, String> {
+    let parts = text.rsplit_once(':');
+    let fits = |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok();
+    match parts.is_some_and(fits) {
+        true => Ok(text.into()),
+        false => Err("not HOST:PORT, as in 0.0.0.0:9000".into()),
+    }
+}
+
 /// The maximum that is received at a time.
 const CHUNK: usize = 1 << 20;
 
@@ -91,7 +102,10 @@ pub fn run(args: &Recv) -> Outcome {
     let timeout = args.timeout;
     let signals = Signals::listen(&[])?;
     let source = match &args.listen {
-        Some(address) => accept(address, &signals, timeout)?,
+        Some(address) => {
+            may_write(path).context("create", path)?;
+            accept(address, &signals, timeout)?
+        }
         None => standard_input(path)?,
     };
     let mut file = File::options();
@@ -188,10 +202,34 @@ fn standard_input(file: &Path) -> Outcome<OwnedFd> {
     }
 }
 
+/// Before a sender is waited for, who may not come again: whether FILE could be made or emptied, as far as that shows
+/// without doing it.
+fn may_write(file: &Path) -> io::Result<()> {
+    let about = match file.metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return match (file.is_symlink(), file.parent()) {
+                // What it leads to is made where that is.
+                (true, _) => Ok(()),
+                (false, None) => Err(error),
+                (false, Some(parent)) => {
+                    let parent = Path::new(".").join(parent);
+                    Ok(access(&parent, Access::WRITE_OK | Access::EXEC_OK)?)
+                }
+            };
+        }
+        about => about?,
+    };
+    match (about.is_dir(), about.is_file()) {
+        (true, _) => Err(Errno::ISDIR.into()),
+        (_, true) => Ok(access(file, Access::WRITE_OK)?),
+        _ => Ok(()),
+    }
+}
+
 fn accept(address: &str, signals: &Signals, timeout: Option<Duration>) -> Outcome<OwnedFd> {
     let failed = |e: &io::Error| {
         Fail::Failed(format!(
-            "cannot listen on {}: {} (HOST:PORT, as in 0.0.0.0:9000)",
+            "cannot listen on {}: {}",
             quoted(address),
             reason(e)
         ))

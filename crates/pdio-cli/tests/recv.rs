@@ -249,6 +249,11 @@ fn what_cannot_be_asked_for_is_a_usage_error_and_touches_nothing() {
     fs::write(&path, "kept").unwrap();
     for arguments in [
         &["--listen", "127.0.0.1:0", "-"][..],
+        &["--listen", "nowhere"],
+        &["--listen", "127.0.0.1"],
+        &["--listen", "127.0.0.1:"],
+        &["--listen", ":9000"],
+        &["--listen", "127.0.0.1:99999"],
         &["--timeout", "0"],
         &["--timeout", "5"],
         &["--size", "many"],
@@ -263,14 +268,61 @@ fn what_cannot_be_asked_for_is_a_usage_error_and_touches_nothing() {
             .unwrap();
         assert_status(&output, 2);
     }
+    // An address of nobody's: only the system can tell.
     let output = pdio()
-        .args(["recv", "--listen", "nowhere"])
+        .args(["recv", "--listen", "192.0.2.1:9000"])
         .arg(&path)
         .output()
         .unwrap();
     assert_status(&output, 1);
-    assert!(stderr(&output).contains("HOST:PORT"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("cannot listen"),
+        "{}",
+        stderr(&output)
+    );
     assert_eq!(fs::read(&path).unwrap(), b"kept");
+}
+
+#[test]
+fn no_sender_is_waited_for_whose_data_could_not_be_written() {
+    let home = home();
+    let receive = |path: &Path| {
+        pdio()
+            .args(["recv", "--listen", "127.0.0.1:0", "--timeout", "10ms"])
+            .arg(path)
+            .output()
+            .unwrap()
+    };
+    let refused = |path: &Path, why: &str| {
+        let output = receive(path);
+        assert_status(&output, 1);
+        let line = format!("pdio recv: cannot create '{}': {why}\n", path.display());
+        assert_eq!(stderr(&output), line);
+    };
+    refused(home.path(), "Is a directory");
+    refused(
+        &home.path().join("missing/file"),
+        "No such file or directory",
+    );
+    if let Some(mount) = Tmpfs::mount(&home.path().join("ro"), "size=1m") {
+        let (file, new) = (mount.0.join("file"), mount.0.join("new"));
+        fs::write(&file, "kept").unwrap();
+        mount.read_only();
+        refused(&file, "Read-only file system");
+        refused(&new, "Read-only file system");
+    }
+    // What can be written is not touched before there is anything to write.
+    let (fifo, file) = fifo_and_file(home.path());
+    let (new, link) = (home.path().join("new"), home.path().join("link"));
+    std::os::unix::fs::symlink("nothing", &link).unwrap();
+    for path in [&fifo, &file, &new, &link, Path::new("/dev/null")] {
+        let output = receive(path);
+        assert_status(&output, 1);
+        let said = stderr(&output);
+        assert!(said.contains("no connection for 0.01 s"), "{said}");
+    }
+    assert_eq!(fs::read(&file).unwrap(), b"kept");
+    assert!(!new.exists() && !link.exists());
 }
 
 #[test]
