@@ -118,6 +118,7 @@ fn files_and_counts_equal_those_of_gnu_dd_over_a_matrix_of_operands() {
         "skip=513B seek=4097B count=4096B",
         "iseek=1 oseek=1 iflag=skip_bytes,count_bytes count=999",
         "oflag=seek_bytes seek=4097",
+        "skip=2 seek=3 count=4 iflag=seek_bytes oflag=count_bytes,skip_bytes",
         "skip=1M",
         "seek=100",
     ];
@@ -592,6 +593,9 @@ fn what_is_not_understood_is_refused_in_one_line_before_anything_is_touched() {
         "x=1",
         "bs=0",
         "bs=1Z1",
+        "bs=9999999999999999999",
+        "ibs=8E",
+        "obs=8E",
         "count=-1",
         "conv=ebcdic",
         "conv=zap",

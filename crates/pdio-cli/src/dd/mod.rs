@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pdio dd`: GNU dd's operands, counts and messages on pdio streams.
+//! `pdio dd`: GNU dd's operands, counts and statistics on pdio streams.
 //!
 //! Regular files and block devices go through [`pdio::Reader`] and [`pdio::Writer`]; pipes, sockets
 //! and character devices, and files open for appending, are read and written call by call.
@@ -50,7 +50,7 @@ standard error, as standard output may be the output.";
 
 /// Copy with dd's operands.
 ///
-/// Takes the operands of GNU dd and prints what it prints. Not offered: conversions of characters
+/// Takes the operands of GNU dd and prints its statistics. Not offered: conversions of characters
 /// (conv=ascii, ebcdic, ibm, block, unblock, lcase, ucase, swab) and the flags directory, cio,
 /// binary and text.
 #[derive(clap::Args, Debug)]

@@ -93,9 +93,13 @@ impl Plan {
             let number = || {
                 size::parse(value).map_err(|text| Fail::Usage(format!("{name}={value}: {text}")))
             };
-            let block = || match number()? {
-                0 => usage(format!("{name}={value}: a block has at least one byte")),
-                n => Ok(usize::try_from(n).unwrap_or(usize::MAX)),
+            let block = || match isize::try_from(number()?) {
+                Ok(0) => usage(format!("{name}={value}: a block has at least one byte")),
+                Ok(n) => Ok(n as usize),
+                Err(_) => usage(format!(
+                    "{name}={value}: a block has at most {} bytes",
+                    isize::MAX
+                )),
             };
             let in_bytes = value.contains('B');
             match name {
@@ -212,6 +216,8 @@ impl Plan {
                 "count_bytes" if input => self.count_bytes = true,
                 "skip_bytes" if input => side.bytes = true,
                 "seek_bytes" if !input => side.bytes = true,
+                // Of the other side, as with GNU dd.
+                "count_bytes" | "skip_bytes" | "seek_bytes" => {}
                 "directory" | "cio" | "binary" | "text" => {
                     return usage(format!(
                         "{which}={word} means nothing here; use dd for that"
