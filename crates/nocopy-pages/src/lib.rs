@@ -64,7 +64,7 @@ pub fn parse<C: Parser>() -> Result<C, ExitCode> {
                         Some(command) => format!("{name} {}", command.get_name()),
                         None => name.clone(),
                     };
-                writeln!(io::stderr(), "{name}: {what}\nTry '{whose} --help'.")
+                writeln!(io::stderr(), "{whose}: {what}\nTry '{whose} --help'.")
             };
             return ExitCode::from(2);
         }

@@ -496,6 +496,20 @@ fn a_copy_of_what_has_grown_is_incomplete_all_the_same() {
 }
 
 #[test]
+fn without_a_destination_nothing_is_copied() {
+    let home = home();
+    let from = home.path().join("from");
+    fs::write(&from, b"x").unwrap();
+    let one = format!("missing destination after '{}'", from.display());
+    for (paths, what) in [(&[][..], "missing operand"), (&[from.as_path()], &one)] {
+        let output = cp(&["-a"], paths);
+        assert_status(&output, 2);
+        let said = format!("pdio cp: {what}\nTry 'pdio cp --help'.\n");
+        assert_eq!(stderr(&output), said);
+    }
+}
+
+#[test]
 fn missing_sources_and_sockets_to_be_read_are_errors() {
     let home = home();
     let (file, to) = (home.path().join("file"), home.path().join("to"));

@@ -194,5 +194,5 @@ fn help_that_goes_nowhere_is_one_line_and_a_failure() {
 #[test]
 fn a_wrong_command_line_is_one_line_and_where_the_help_is() {
     let words = ["bench", "--modes", "nope"];
-    help::what_is_wrong_is_one_line(pdio().get_program(), "pdio", &words, "pdio bench");
+    help::what_is_wrong_is_one_line(pdio().get_program(), &words, "pdio bench");
 }

@@ -106,7 +106,6 @@ fn help_that_goes_nowhere_is_one_line_and_a_failure() {
 fn a_wrong_command_line_is_one_line_and_where_the_help_is() {
     help::what_is_wrong_is_one_line(
         assert_cmd::cargo::cargo_bin!("nocopy-record").as_ref(),
-        "nocopy-record",
         &["--way", "nope", "out.raw"],
         "nocopy-record",
     );

@@ -31,14 +31,15 @@ pub fn help_goes_nowhere(program: &OsStr, name: &str) {
 }
 
 /// Asserts that a command line of `words`, of which one is not among those that are possible, is refused in one
-/// line that says which are, and one that points to the help: `whose`, as `pdio dd`.
-pub fn what_is_wrong_is_one_line(program: &OsStr, name: &str, words: &[&str], whose: &str) {
+/// line that says which are, and one that points to the help. Both name `whose` command
+/// line it is, as `pdio dd`.
+pub fn what_is_wrong_is_one_line(program: &OsStr, words: &[&str], whose: &str) {
     let output = Command::new(program).args(words).output().expect("run");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines.len(), 2, "{said}");
-    let (wrong, possible) = (format!("{name}: invalid value "), "[possible values: ");
+    let (wrong, possible) = (format!("{whose}: invalid value "), "[possible values: ");
     assert!(
         lines[0].starts_with(&wrong) && lines[0].contains(possible),
         "{said}"

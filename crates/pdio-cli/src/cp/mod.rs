@@ -43,8 +43,8 @@ use tree::{Copier, Options};
 #[derive(clap::Args, Debug)]
 #[command(override_usage = "pdio cp [OPTIONS] SRC... DST", after_long_help = EXAMPLES)]
 pub struct Cp {
-    /// SRC... DST: what to copy, and last where to, a file or a directory to copy into
-    #[arg(required = true, num_args = 2.., value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    /// What to copy, and last where to: a file or a directory to copy into
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     paths: Vec<OsString>,
     /// Copy directories and all in them; symbolic links as such
     #[arg(short, long, short_alias = 'R')]
@@ -97,8 +97,13 @@ pub fn run(args: &Cp) -> Outcome {
         return Err(Fail::Refused(2, "an empty name is no file".into()));
     }
     let paths: Vec<PathBuf> = args.paths.iter().map(PathBuf::from).collect();
-    let Some((target, sources)) = paths.split_last() else {
-        return Err(Fail::Usage("nothing to copy".into()));
+    let (target, sources) = match paths.as_slice() {
+        [] => return Err(Fail::Usage("missing operand".into())),
+        [one] => {
+            let text = format!("missing destination after {}", quoted(one));
+            return Err(Fail::Usage(text));
+        }
+        [sources @ .., target] => (target, sources),
     };
     let into = target.is_dir();
     let has_tree = options.recursive && sources.iter().any(|s| s.is_dir());
