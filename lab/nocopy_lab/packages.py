@@ -138,7 +138,7 @@ pdio cp /stream /copy
 cmp /stream /copy
 pdio run --stats -- dd if=/stream of=/copied bs=512 2>/said
 cmp /stream /copied
-grep -q ': 1 streams taken' /said
+grep -q ': 1 stream taken' /said
 test -e /usr/share/man/man1/pdio-cp.1.gz
 grep -q '^Copyright .* Microsoft Corporation, Daan Leijen' /usr/share/doc/brug/copyright
 grep -q 'serde_json [0-9]' /usr/share/doc/nocopy-record/copyright

@@ -22,7 +22,7 @@ const OURS: u8 = 125;
 #[derive(clap::Args, Debug)]
 #[command(after_long_help = EXIT)]
 pub struct Run {
-    /// At the end, say on standard error what was taken (as PDIO_STATS=1)
+    /// At the end, say on standard error what was taken (as PDIO_STATS=1); nothing, if no stream was taken
     #[arg(long)]
     stats: bool,
     /// The program and its arguments

@@ -139,9 +139,14 @@ fn text(out: &mut String, program: &Path, record: &Record) -> fmt::Result {
     }
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     let [bytes, direct, buffered] = record.bytes;
+    let streams = if record.streams == 1 {
+        "stream"
+    } else {
+        "streams"
+    };
     writeln!(
         out,
-        "pdio: {name} [{}]: {} streams taken, {bytes} bytes ({direct} direct, {buffered} buffered), {} misaligned calls repaired",
+        "pdio: {name} [{}]: {} {streams} taken, {bytes} bytes ({direct} direct, {buffered} buffered), {} misaligned calls repaired",
         std::process::id(),
         record.streams,
         record.repaired,

@@ -22,7 +22,7 @@ fn run(words: &[&str], variables: &[(&str, &str)]) -> (String, u64) {
     let (printed, said) = run_and_say(words, variables);
     let taken = said
         .lines()
-        .filter_map(|line| line.split_once("]: ")?.1.split_once(" streams taken"))
+        .filter_map(|line| line.split_once("]: ")?.1.split_once(" stream"))
         .map(|(count, _)| count.parse::<u64>().expect("a count"))
         .sum();
     (printed, taken)

@@ -300,7 +300,7 @@ def _streams(statistics: Path) -> dict[str, int]:
     """How many streams were taken, by program."""
     found: dict[str, int] = {}
     for program, count in re.findall(
-        r"^pdio: (\S+) \[\d+\]: (\d+) streams taken", statistics.read_text(errors="replace"), re.M
+        r"^pdio: (\S+) \[\d+\]: (\d+) streams? taken", statistics.read_text(errors="replace"), re.M
     ):
         program = re.sub(r"^python3\.\d+$", "python3", program)
         found[program] = found.get(program, 0) + int(count)

@@ -325,7 +325,7 @@ fn left(directory: &Path) -> (BTreeMap<String, Left>, BTreeMap<String, (i64, i64
 /// The sum of the streams in a file of statistics.
 fn taken(statistics: &str) -> u64 {
     let total = |line: &str| {
-        let (before, _) = line.split_once(" streams taken")?;
+        let (before, _) = line.split_once(" stream")?;
         before.rsplit(' ').next()?.parse::<u64>().ok()
     };
     statistics.lines().filter_map(total).sum()
