@@ -407,7 +407,11 @@ fn run(args: &Record) -> Outcome {
     record::start(&stream)?;
     // That may take a while, too.
     signals.check()?;
-    output.empty()?;
+    // What the camera took while an old recording was emptied comes before a gap, if its buffers were full by then.
+    // After a signal that ends this one, there is nothing else.
+    if output.empty()? && signals.ended().is_none() {
+        record::skip(&stream);
+    }
     let since = Instant::now();
     let mut recording = Recording::new(
         &plan,

@@ -463,14 +463,16 @@ impl Output {
         Ok(())
     }
 
-    /// Empties the file that was opened: now frames can come.
+    /// Empties the file that was opened: now frames can come. Returns true if it had bytes, which may have taken a
+    /// while.
     ///
     /// # Errors
     /// If that cannot be.
-    pub fn empty(&mut self) -> Outcome {
+    pub fn empty(&mut self) -> Outcome<bool> {
         let Some(segment) = &mut self.current else {
-            return Ok(());
+            return Ok(false);
         };
+        let mut old = false;
         let (writer, path) = (&mut segment.writer, &segment.path);
         if let Some(index) = &mut segment.index {
             // Before the file: its lines would name frames that are not there.
@@ -478,13 +480,14 @@ impl Output {
                 .begin(&self.plan.header)
                 .context("write", &index.path)?;
             let about = writer.file().metadata().context("look at", path)?;
-            if about.len() > 0 {
+            old = about.len() > 0;
+            if old {
                 writer.set_len(0).context("empty", path)?;
             }
             self.totals.files.push(path.clone());
         }
         segment.created.0.clear();
-        Ok(())
+        Ok(old)
     }
 
     /// Names frames in the index that are not there, at their place.
@@ -628,7 +631,7 @@ impl Output {
             ender.begin(segment);
         }
         self.next()?;
-        self.empty()
+        self.empty().map(drop)
     }
 
     /// Takes account of a file that has ended meanwhile, or waits for it.
@@ -1445,7 +1448,7 @@ mod tests {
                     refuse(libc::SYS_fdatasync, libc::EIO).ok()?;
                     Some(match segmented {
                         true => output.next_segment(),
-                        false => output.empty(),
+                        false => output.empty().map(drop),
                     })
                 };
                 let Some(outcome) = std::thread::spawn(work).join().unwrap() else {

@@ -169,6 +169,33 @@ fn frames_that_are_lost_or_damaged_are_named() {
 }
 
 #[test]
+fn a_recording_over_an_old_one_begins_when_that_is_gone() {
+    let Some(home) = place("a_recording_over_an_old_one_begins_when_that_is_gone") else {
+        return;
+    };
+    // The camera fills its eight buffers while the file is emptied, and then has none.
+    let film = |out: &Path| {
+        let (mut numbers, out) = ((0..8).chain(66..), out.to_owned());
+        film(move || {
+            assert_eq!(fs::metadata(&out).unwrap().len() % FRAME as u64, 0);
+            Next::Frame(numbers.next().unwrap())
+        })
+    };
+    let [new, old, empty] = ["new", "old", "empty"].map(|name| home.join(name));
+    fs::write(&old, "what was there").unwrap();
+    fs::write(&empty, "").unwrap();
+    let options = ["--frames", "12"];
+    record(film(&old), &options, &old).unwrap();
+    holds(&old, 66..78);
+    // Nothing takes a while with these.
+    for file in [new, empty] {
+        record(film(&file), &options, &file).unwrap();
+        let wanted = (0..8).chain(66..70).collect();
+        assert_eq!(read(&file), (wanted, vec!["lost 8-65".into()]));
+    }
+}
+
+#[test]
 fn a_photo_is_of_a_frame_that_came() {
     let Some(home) = place("a_photo_is_of_a_frame_that_came") else {
         return;
@@ -542,8 +569,8 @@ fn what_came_before_the_camera_failed_is_kept() {
     let Some(home) = place("what_came_before_the_camera_failed_is_kept") else {
         return;
     };
-    let file = home.join("out");
     for (unplugged, text) in [(true, "is gone"), (false, "no frame came")] {
+        let file = home.join(text);
         let end = move || match unplugged {
             true => Next::Gone,
             false => Next::Silence,
@@ -694,6 +721,7 @@ fn two_recordings_do_not_share_a_file() {
     std::os::unix::fs::symlink(&file, &link).unwrap();
     // By another name, or where its index is.
     for other in [link.clone(), index_of(&file)] {
+        fs::write(&file, "").unwrap();
         let said = Arc::new(std::sync::Mutex::new(String::new()));
         let heard = said.clone();
         let film = frames(move |number| {
@@ -708,6 +736,7 @@ fn two_recordings_do_not_share_a_file() {
         holds(&file, 0..10);
     }
     // It ends with the recording.
+    fs::write(&file, "").unwrap();
     record(frames(|_| {}), &["--frames", "3"], &file).unwrap();
     holds(&file, 0..3);
     // A file and its index are two as well.
@@ -798,10 +827,11 @@ fn a_photo_that_could_not_be_written_is_a_failure() {
     let Some(home) = place("a_photo_that_could_not_be_written_is_a_failure") else {
         return;
     };
-    let (file, photos) = (home.join("out"), home.join("photos"));
+    let photos = home.join("photos");
     let photo = photos.join("photo").to_str().unwrap().to_owned();
     // Whether it ends by itself or by a signal.
     for end in [0..9, 0..6] {
+        let file = home.join(end.end.to_string());
         fs::create_dir(&photos).unwrap();
         let photos = photos.clone();
         let asks = move |number| {
