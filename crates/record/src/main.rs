@@ -276,7 +276,10 @@ fn explain(args: &Explain) -> Outcome {
     let camera = args.source.open()?;
     let place = match args.file.as_os_str() == "-" {
         true => Place::pipe(),
-        false => Place::of(&args.file),
+        false => {
+            output::can_be(&args.file)?;
+            Place::of(&args.file)
+        }
     };
     let (way, _, tried) = ways::choose(&camera, &place, args.source.choice())?;
     let verdict = |(way, result): &Tried| {

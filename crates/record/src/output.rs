@@ -282,6 +282,28 @@ impl Ender {
     }
 }
 
+/// Wants a recording to be possible at `path`, as far as names tell.
+///
+/// # Errors
+/// If something else has its name or that of its index, or there is no directory for it.
+pub fn can_be(path: &Path) -> Outcome {
+    // A FIFO would have to be waited for, and a device has no length that says what is there.
+    for name in [path, &index_of(path)] {
+        if std::fs::metadata(name).is_ok_and(|about| !about.is_file()) {
+            return Err(Fail::Failed(format!(
+                "{} exists and is not a regular file: name another, or - for standard output",
+                quoted(name)
+            )));
+        }
+    }
+    let file = resolved(path);
+    // With a dot: it has to be a directory, too.
+    let directory = file.parent().unwrap_or(Path::new("/")).join(".");
+    std::fs::metadata(directory)
+        .map(drop)
+        .context("create", path)
+}
+
 /// How to write.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -419,15 +441,7 @@ impl Output {
             });
             return Ok(());
         };
-        // A FIFO would have to be waited for, and a device has no length that says what is there.
-        for name in [&path, &index_of(&path)] {
-            if std::fs::metadata(name).is_ok_and(|about| !about.is_file()) {
-                return Err(Fail::Failed(format!(
-                    "{} is there and no file: name one, or - for standard output",
-                    quoted(name)
-                )));
-            }
-        }
+        can_be(&path)?;
         let (file, made) = open_alone(&path)?;
         let mut created = Created::default();
         created.0.extend(made);
@@ -819,7 +833,7 @@ mod tests {
         for path in [Path::new("/dev/null"), home.path(), &fifo] {
             let outcome = Output::create(plan(path, None, Durability::Process), Way::Buffered);
             let said = format!("{:?}", outcome.err());
-            assert!(said.contains("no file"), "{said}");
+            assert!(said.contains("not a regular file"), "{said}");
             assert!(!index_of(path).exists());
         }
     }
@@ -860,11 +874,11 @@ mod tests {
         tries("cannot create");
         std::fs::remove_file(&index).unwrap();
         std::fs::create_dir(&index).unwrap();
-        tries("no file");
+        tries("not a regular file");
         std::fs::remove_dir(&index).unwrap();
         // Nobody reads from it: to open it would wait for ever.
         rustix::fs::mkfifoat(rustix::fs::CWD, &index, rustix::fs::Mode::RWXU).unwrap();
-        tries("no file");
+        tries("not a regular file");
     }
 
     #[test]
@@ -1201,7 +1215,7 @@ mod tests {
     #[test]
     fn what_ails_the_next_file_hides_nothing_of_the_one_before() {
         let home = tempfile::tempdir_in("/var/tmp").unwrap();
-        for (broken, wanted) in [(true, "no room"), (false, "no file")] {
+        for (broken, wanted) in [(true, "no room"), (false, "not a regular file")] {
             let path = home.path().join(format!("{broken}"));
             // The next file cannot be begun.
             std::fs::create_dir(segment(&path, 1)).unwrap();

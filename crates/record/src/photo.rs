@@ -41,12 +41,12 @@ impl Photos {
     /// `sync` says so.
     ///
     /// # Errors
-    /// If there is no memory, or no thread, or something that is no file has the name.
+    /// If there is no memory, or no thread, or something that is no regular file has the name.
     pub fn to(path: &Path, frame_bytes: usize, sync: bool) -> Outcome<Photos> {
         // A rename would take the place of a device, or of the trigger.
         if std::fs::metadata(path).is_ok_and(|about| !about.is_file()) {
             return Err(Fail::Failed(format!(
-                "{} is there and no file: name another for --photo",
+                "{} exists and is not a regular file: name another for --photo",
                 quoted(path)
             )));
         }
@@ -303,7 +303,7 @@ mod tests {
         std::os::unix::fs::symlink("/dev/null", &link).unwrap();
         for path in [Path::new("/dev/null"), home.path(), &fifo, &link] {
             let said = format!("{:?}", Photos::to(path, 4, false).err());
-            assert!(said.contains("no file"), "{said}");
+            assert!(said.contains("not a regular file"), "{said}");
         }
         std::fs::write(&file, "the photo before").unwrap();
         assert!(Photos::to(&file, 4, false).is_ok());

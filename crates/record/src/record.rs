@@ -160,7 +160,7 @@ impl Trigger {
             .is_fifo()
         {
             return Err(Fail::Failed(format!(
-                "{} is there and no FIFO: name another for --trigger",
+                "{} exists and is not a FIFO: name another for --trigger",
                 quoted(path)
             )));
         }
@@ -536,7 +536,7 @@ mod tests {
         let (fifo, file) = (home.path().join("fifo"), home.path().join("file"));
         std::fs::write(&file, "kept").unwrap();
         let said = format!("{:?}", Trigger::open(Some(&file)).err());
-        assert!(said.contains("no FIFO"), "{said}");
+        assert!(said.contains("not a FIFO"), "{said}");
         assert_eq!(std::fs::read(&file).unwrap(), b"kept");
         for _ in 0..2 {
             let mut trigger = Trigger::open(Some(&fifo)).ok().unwrap();

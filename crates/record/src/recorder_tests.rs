@@ -47,6 +47,18 @@ fn record(film: Film, options: &[&str], file: &Path) -> Outcome {
     run(&Cli::try_parse_from(command).unwrap().record)
 }
 
+/// Explains which way frames would take to a file, with these options.
+fn explained(options: &[&str], file: &Path) -> Outcome {
+    show(frames(|_| {}));
+    let command = ["nocopy-record", "explain"].iter().chain(options);
+    let command = command.map(OsString::from).chain([file.into()]);
+    let cli = Cli::try_parse_from(command).unwrap();
+    let Some(Command::Explain(wanted)) = &cli.command else {
+        panic!("{cli:?}");
+    };
+    explain(wanted)
+}
+
 /// A camera that gives one frame after the other, and does something before it gives each.
 fn frames(mut before: impl FnMut(u32) + 'static) -> Film {
     let mut numbers = 0..;
@@ -713,6 +725,35 @@ fn what_cannot_begin_leaves_the_file_as_it_was() {
 }
 
 #[test]
+fn what_is_explained_is_refused_as_a_recording_is() {
+    let Some(home) = place("what_is_explained_is_refused_as_a_recording_is") else {
+        return;
+    };
+    let [file, link, occupied] = ["file", "link", "occupied"].map(|name| home.join(name));
+    fs::write(&file, "what was there").unwrap();
+    std::os::unix::fs::symlink("missing/out", &link).unwrap();
+    fs::create_dir(index_of(&occupied)).unwrap();
+    let (kind, missing) = ("not a regular file", "No such file or directory");
+    let cases = [
+        (home.clone(), kind),
+        (PathBuf::from("/dev/null"), kind),
+        (occupied, kind),
+        (home.join("missing/out"), missing),
+        (link, missing),
+        (file.join("out"), "Not a directory"),
+    ];
+    for (path, wanted) in cases {
+        let recorded = failure(record(frames(|_| {}), &["--frames", "1"], &path));
+        assert!(recorded.contains(wanted), "{recorded}");
+        assert_eq!(failure(explained(&[], &path)), recorded);
+    }
+    explained(&[], &home.join("new")).unwrap();
+    explained(&[], &file).unwrap();
+    assert_eq!(fs::read(&file).unwrap(), b"what was there");
+    assert_eq!(fs::read_dir(&home).unwrap().count(), 3);
+}
+
+#[test]
 fn two_recordings_do_not_share_a_file() {
     let Some(home) = place("two_recordings_do_not_share_a_file") else {
         return;
@@ -790,13 +831,7 @@ fn a_limit_of_a_files_length_that_no_frame_has_room_in_is_explained() {
     };
     // SAFETY: reads the structure.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &none) }, 0);
-    show(frames(|_| {}));
-    let command = ["nocopy-record", "explain", "--way", "userptr"].map(OsString::from);
-    let cli = Cli::try_parse_from(command.into_iter().chain([home.join("out").into()])).unwrap();
-    let Some(Command::Explain(wanted)) = &cli.command else {
-        panic!("{cli:?}");
-    };
-    let said = failure(explain(wanted));
+    let said = failure(explained(&["--way", "userptr"], &home.join("out")));
     assert!(said.contains("File too large"), "{said}");
 }
 
@@ -971,7 +1006,10 @@ fn a_message_has_a_line_of_its_own() {
     let home = tempfile::tempdir_in("/var/tmp").unwrap();
     let file = home.path().join("out");
     let recorded: &[&str] = &["SIGUSR1 is ignored", "SIGUSR2 is ignored", "holds 9 frames"];
-    for (file, messages) in [(&*file, recorded), (home.path(), &["is there and no file"])] {
+    for (file, messages) in [
+        (&*file, recorded),
+        (home.path(), &["exists and is not a regular file"]),
+    ] {
         let (mut screen, line) = match terminal() {
             Ok(terminal) => terminal,
             Err(error) => return eprintln!("skipped: no terminals: {error}"),
