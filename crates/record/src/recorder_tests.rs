@@ -22,6 +22,7 @@ use signal_hook::low_level::raise;
 
 use crate::alone::{alone, command, job};
 use crate::device::{picture, show, Film, Next, FRAME};
+use crate::filter::refuse;
 use crate::output::{busy, index_of};
 use crate::record::processor_time;
 use crate::{explain, run, Cli, Command};
@@ -722,6 +723,32 @@ fn what_cannot_begin_leaves_the_file_as_it_was() {
     record(no_bus(), &[], &home.join("new")).unwrap_err();
     record(frames(|_| {}), &[], &home.join("n".repeat(252))).unwrap_err();
     assert_eq!(fs::read_dir(&home).unwrap().count(), 2);
+}
+
+#[test]
+fn a_full_disk_refuses_no_way() {
+    let Some(home) = place("a_full_disk_refuses_no_way") else {
+        return;
+    };
+    if !ways(&home).contains(&"userptr") {
+        return;
+    }
+    for (error, taken) in [
+        (libc::ENOSPC, true),
+        (libc::EDQUOT, true),
+        (libc::EFAULT, false),
+    ] {
+        let out = home.join("out");
+        // The filter ends with its thread.
+        let work = move || {
+            refuse(libc::SYS_pwrite64, error).ok()?;
+            Some(explained(&["--way", "userptr"], &out))
+        };
+        let Some(outcome) = thread::spawn(work).join().unwrap() else {
+            return eprintln!("skipped: no filters of system calls");
+        };
+        assert_eq!(outcome.is_ok(), taken, "{outcome:?}");
+    }
 }
 
 #[test]

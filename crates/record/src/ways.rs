@@ -188,6 +188,7 @@ impl Place {
         match result {
             Ok(true) => Ok(()),
             Ok(false) => Err("it does not begin where direct I/O could".into()),
+            Err(error) if is_full(&error) => Ok(()),
             Err(error) => {
                 let help = match (way, error.raw_os_error()) {
                     (Way::Heap, Some(libc::EFAULT)) => ": its area is plain CMA, not gcma's",
@@ -200,6 +201,11 @@ impl Place {
             }
         }
     }
+}
+
+/// A disk that is full says nothing of the memory, and an old recording may make room: the first frame will tell.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }
 
 /// What keeps the memory of buffers.
