@@ -276,18 +276,23 @@ impl Camera {
                 result => result.context("set the rate of", &self.path)?,
             }
         }
-        if self.call(vidioc::VIDIOC_G_PARM, &mut parameters).is_err() {
-            return Ok(());
-        }
+        let said = self.call(vidioc::VIDIOC_G_PARM, &mut parameters);
         // SAFETY: the member for this type, which the kernel has filled; any bytes are numbers.
         let v4l2_fract {
             numerator,
             denominator,
         } = unsafe { parameters.parm.capture.timeperframe };
-        if numerator > 0 && denominator > 0 {
-            let nanoseconds = u64::from(numerator) * 1_000_000_000 / u64::from(denominator);
-            self.interval = Some(Duration::from_nanos(nanoseconds));
+        if said.is_err() || numerator == 0 || denominator == 0 {
+            return match wanted.rate {
+                None => Ok(()),
+                Some(_) => Err(Fail::Failed(format!(
+                    "{} does not say at what rate it runs: leave out --rate",
+                    quoted(&self.path)
+                ))),
+            };
         }
+        let nanoseconds = u64::from(numerator) * 1_000_000_000 / u64::from(denominator);
+        self.interval = Some(Duration::from_nanos(nanoseconds));
         if let Some((frames, seconds)) = wanted.rate {
             let near = u64::from(frames) * u64::from(numerator);
             let wanted = u64::from(denominator) * u64::from(seconds);

@@ -26,7 +26,7 @@ use crate::memory::Mapping;
 pub const SIZE: (u32, u32) = (64, 64);
 /// Bytes of a frame: a multiple of what every disk asks for.
 pub const FRAME: usize = (SIZE.0 * SIZE.1 * 2) as usize;
-/// The time from frame to frame, as the camera says.
+/// The time from frame to frame.
 pub const INTERVAL: Duration = Duration::from_millis(1);
 /// The first frame was taken so long before the camera was opened: no later one is in the future.
 const BEFORE: Duration = Duration::from_secs(2);
@@ -55,8 +55,10 @@ pub enum Next {
 pub struct Film {
     /// What happens while the camera is opened.
     pub opened: fn(),
-    /// What happens when it is to start.
-    pub started: fn() -> io::Result<()>,
+    /// Is told of each request, and may refuse it.
+    pub asked: Box<dyn FnMut(vidioc::_IOC_TYPE) -> io::Result<()>>,
+    /// The time from frame to frame that it says: so many of so many parts of a second; zeros if it does not.
+    pub rate: (u32, u32),
     /// Is asked for each frame, before it comes.
     pub next: Box<dyn FnMut() -> Next>,
 }
@@ -124,22 +126,22 @@ impl Device {
     /// # Safety
     /// `argument` is the structure that belongs to the request.
     pub unsafe fn call(&self, request: vidioc::_IOC_TYPE, argument: *mut c_void) -> io::Result<()> {
-        let state = self.state.borrow_mut();
+        let mut state = self.state.borrow_mut();
+        (state.film.asked)(request)?;
         // SAFETY: the caller's promise, in each of these.
         unsafe {
             match request {
                 vidioc::VIDIOC_QUERYCAP => capability(&mut *argument.cast()),
                 vidioc::VIDIOC_ENUM_FMT => return formats(&mut *argument.cast()),
                 vidioc::VIDIOC_G_FMT | vidioc::VIDIOC_S_FMT => format(&mut *argument.cast()),
-                vidioc::VIDIOC_G_PARM => rate(&mut *argument.cast()),
+                vidioc::VIDIOC_G_PARM | vidioc::VIDIOC_S_PARM => {
+                    rate(state.film.rate, &mut *argument.cast());
+                }
                 vidioc::VIDIOC_REQBUFS => return self.request(state, &mut *argument.cast()),
                 vidioc::VIDIOC_QUERYBUF => about(&mut *argument.cast()),
                 vidioc::VIDIOC_QBUF => return lend(state, &mut *argument.cast()),
                 vidioc::VIDIOC_DQBUF => return self.take(state, &mut *argument.cast()),
-                vidioc::VIDIOC_STREAMON => {
-                    (state.film.started)()?;
-                    switch(state, true);
-                }
+                vidioc::VIDIOC_STREAMON => switch(state, true),
                 vidioc::VIDIOC_STREAMOFF => switch(state, false),
                 _ => return Err(io::Error::from_raw_os_error(libc::ENOTTY)),
             }
@@ -244,10 +246,10 @@ fn format(format: &mut v4l2_format) {
     pix.bytesperline = 2 * SIZE.0;
 }
 
-fn rate(parameters: &mut v4l2_streamparm) {
+fn rate((numerator, denominator): (u32, u32), parameters: &mut v4l2_streamparm) {
     parameters.parm.capture.timeperframe = v4l2_fract {
-        numerator: INTERVAL.as_millis() as u32,
-        denominator: 1000,
+        numerator,
+        denominator,
     };
 }
 

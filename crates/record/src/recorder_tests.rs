@@ -16,6 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use moq_v4l::v4l2::vidioc;
 use pdio_cli::report::{say, Fail, Outcome};
 use signal_hook::consts::{SIGHUP, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::low_level::raise;
@@ -88,8 +89,21 @@ fn frames_until(signal: c_int, last: u32, mut before: impl FnMut(u32) + 'static)
 fn film(next: impl FnMut() -> Next + 'static) -> Film {
     Film {
         opened: || {},
-        started: || Ok(()),
+        asked: Box::new(|_| Ok(())),
+        rate: (1, 1000),
         next: Box::new(next),
+    }
+}
+
+/// A camera that refuses a request.
+fn refuses(request: vidioc::_IOC_TYPE, error: c_int) -> Film {
+    let asked = move |asked| match asked == request {
+        true => Err(io::Error::from_raw_os_error(error)),
+        false => Ok(()),
+    };
+    Film {
+        asked: Box::new(asked),
+        ..frames(|_| {})
     }
 }
 
@@ -632,10 +646,12 @@ fn a_signal_that_ends_the_set_up_leaves_the_file_as_it_was() {
         ..frames(|_| {})
     };
     let at_start = || Film {
-        started: || {
-            raise(SIGTERM).unwrap();
+        asked: Box::new(|request| {
+            if request == vidioc::VIDIOC_STREAMON {
+                raise(SIGTERM).unwrap();
+            }
             Ok(())
-        },
+        }),
         ..frames(|_| {})
     };
     for film in [at_open(), at_start()] {
@@ -654,10 +670,7 @@ fn a_link_to_what_is_not_there_leads_to_the_recording_or_to_nothing() {
     };
     let [file, target] = ["out", "target"].map(|name| home.join(name));
     std::os::unix::fs::symlink("target", &file).unwrap();
-    let silent = Film {
-        started: || Err(io::Error::from_raw_os_error(libc::EIO)),
-        ..frames(|_| {})
-    };
+    let silent = refuses(vidioc::VIDIOC_STREAMON, libc::EIO);
     failure(record(silent, &[], &file));
     assert!(!target.exists() && file.is_symlink());
     record(frames(|_| {}), &["--frames", "3"], &file).unwrap();
@@ -679,6 +692,27 @@ fn a_camera_that_is_ready_without_a_frame_is_silent() {
     assert!(said.contains("for 0.1 s"), "{said}");
 }
 
+#[test]
+fn a_rate_is_one_that_the_camera_confirms() {
+    let Some(home) = place("a_rate_is_one_that_the_camera_confirms") else {
+        return;
+    };
+    let file = home.join("out");
+    let mute = || Film {
+        rate: (0, 0),
+        ..frames(|_| {})
+    };
+    for film in [mute(), refuses(vidioc::VIDIOC_G_PARM, libc::ENOTTY)] {
+        let said = failure(record(film, &["--rate", "1000"], &file));
+        assert!(said.contains("leave out --rate"), "{said}");
+    }
+    let said = failure(record(frames(|_| {}), &["--rate", "25"], &file));
+    assert!(said.contains("it offers 1000/1"), "{said}");
+    assert!(!file.exists());
+    record(mute(), &["--frames", "3"], &file).unwrap();
+    record(frames(|_| {}), &["--rate", "1000", "--frames", "3"], &file).unwrap();
+}
+
 /// What a recording that failed says.
 #[track_caller]
 fn failure(outcome: Outcome) -> String {
@@ -697,10 +731,7 @@ fn what_cannot_begin_leaves_the_file_as_it_was() {
     let [at, at_photo] = [&nowhere, &photo].map(|path| path.to_str().unwrap());
     fs::write(&file, "what was there").unwrap();
     fs::write(index_of(&file), "its index").unwrap();
-    let no_bus = || Film {
-        started: || Err(io::Error::from_raw_os_error(libc::ENOSPC)),
-        ..frames(|_| {})
-    };
+    let no_bus = || refuses(vidioc::VIDIOC_STREAMON, libc::ENOSPC);
     let part = format!("{at_photo}.part");
     let photo = ["--photo", at_photo, "--pre-roll", "1s", "--trigger"];
     let by = |trigger| [&photo[..], &[trigger]].concat();
