@@ -445,7 +445,7 @@ impl<'a> Recording<'a> {
         };
         self.listen();
         if self.state == State::Waiting || self.quota.takes(&frame) {
-            self.keep_or_write(&frame, &arrival, data, camera.interval)?;
+            self.keep_or_write(&frame, data, camera.interval)?;
         }
         if self.quota.done || self.signals.ended().is_some() {
             // What becomes of the camera now is no failure of the recording.
@@ -454,13 +454,7 @@ impl<'a> Recording<'a> {
         stream.give_back(arrival).map_err(|e| gone(camera, &e))
     }
 
-    fn keep_or_write(
-        &mut self,
-        frame: &Frame,
-        arrival: &Arrival,
-        data: &[u8],
-        interval: Option<Duration>,
-    ) -> Outcome {
+    fn keep_or_write(&mut self, frame: &Frame, data: &[u8], interval: Option<Duration>) -> Outcome {
         if let (Some(photos), false) = (&mut self.photos, frame.damaged) {
             // The recording is worth more.
             if let Some(line) = photos.offer(data) {
@@ -485,9 +479,9 @@ impl<'a> Recording<'a> {
         }
         let result = self.output.write(frame, data);
         self.written(frame.len, result)?;
-        // Of a damaged frame the kernel gets nothing.
-        if arrival.monotonic && !frame.damaged {
-            let took = monotonic().saturating_sub(arrival.time);
+        // Of a damaged frame the kernel gets nothing, and a time that is not the camera's own says nothing.
+        if frame.time == frame.taken && !frame.damaged {
+            let took = monotonic().saturating_sub(frame.taken);
             self.tally.worst = self.tally.worst.max(took);
             let late = interval.is_some_and(|interval| took > 2 * interval);
             self.tally.late += u64::from(late);
