@@ -49,10 +49,6 @@ Index: beside FILE is FILE.index, a line for each frame, written once the kernel
 and, in their places, lines '# lost N-M' and '# damaged N' for frames that are not there, and
 '# suspected K before N' where time stamps leave room for K frames that the camera did not count.
 
-Writing: without a copy each frame is one pwrite() with O_DIRECT from the camera's buffer. The
-buffers are not registered with io_uring, so the kernel pins a frame's pages for each write: one
-where it lies in a huge page, one for each 4 KiB elsewhere, as in the way 'heap'.
-
 Examples:
   nocopy-record --size 1920x1080 --seconds 60 out.raw
   nocopy-record --pre-roll 10s --trigger /run/doorbell --seconds 30 visitor.raw
@@ -160,7 +156,7 @@ struct Record {
     /// End after this many frames
     #[arg(long, value_name = "N")]
     frames: Option<u64>,
-    /// Begin another file before one has more bytes than this (1G, 700MB): FILE-0000, …
+    /// Begin another file before one has more bytes than this (1G, 700MB): out.raw becomes out-0000.raw, out-0001.raw, …
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     segment: Option<u64>,
     /// What is promised of what was recorded

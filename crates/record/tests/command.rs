@@ -77,12 +77,13 @@ fn a_wrong_command_line_is_said_to_be_wrong() {
 }
 
 #[test]
-fn help_names_the_index_and_every_way() {
+fn help_names_the_index_the_segments_and_every_way() {
     let output = record(&["--help"]);
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0));
     for word in [
         "SEQUENCE SECONDS OFFSET LENGTH",
+        "out-0001.raw",
         "mmap",
         "userptr",
         "dmabuf",
