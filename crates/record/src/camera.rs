@@ -181,23 +181,26 @@ impl Camera {
             pix.pixelformat = u32::from_le_bytes(code);
         }
         let asked = pix;
-        pix.field = v4l2_field_V4L2_FIELD_ANY;
-        // The camera's own for what is new: zeros for the size of lines and frames.
-        if self.queue == MULTI {
-            // SAFETY: of numbers.
-            let mut planes: v4l2_pix_format_mplane = unsafe { std::mem::zeroed() };
-            (planes.width, planes.height) = (pix.width, pix.height);
-            (planes.pixelformat, planes.field) = (pix.pixelformat, pix.field);
-            format.fmt.pix_mp = planes;
-        } else {
-            (pix.bytesperline, pix.sizeimage) = (0, 0);
-            format.fmt.pix = pix;
-        }
-        match self.call(vidioc::VIDIOC_S_FMT, &mut format) {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                return Err(busy(&self.path))
+        // Otherwise all stays as it was set, the lines' length and the field as well.
+        if wanted.size.is_some() || wanted.format.is_some() {
+            pix.field = v4l2_field_V4L2_FIELD_ANY;
+            // The camera's own for what is new: zeros for the size of lines and frames.
+            if self.queue == MULTI {
+                // SAFETY: of numbers.
+                let mut planes: v4l2_pix_format_mplane = unsafe { std::mem::zeroed() };
+                (planes.width, planes.height) = (pix.width, pix.height);
+                (planes.pixelformat, planes.field) = (pix.pixelformat, pix.field);
+                format.fmt.pix_mp = planes;
+            } else {
+                (pix.bytesperline, pix.sizeimage) = (0, 0);
+                format.fmt.pix = pix;
             }
-            result => result.context("set the format of", &self.path)?,
+            match self.call(vidioc::VIDIOC_S_FMT, &mut format) {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    return Err(busy(&self.path))
+                }
+                result => result.context("set the format of", &self.path)?,
+            }
         }
         // SAFETY: as above.
         let got = unsafe { format.fmt.pix };

@@ -2,6 +2,7 @@
 //! The whole recorder, from a made-up camera to files. Each test has a process of its own, since signals are
 //! the whole process's.
 
+use std::cell::RefCell;
 use std::ffi::{c_int, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -9,6 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::sync::Arc;
@@ -93,6 +95,21 @@ fn film(next: impl FnMut() -> Next + 'static) -> Film {
         rate: (1, 1000),
         next: Box::new(next),
     }
+}
+
+/// The same camera, and what it is asked.
+fn asks(film: Film) -> (Rc<RefCell<Vec<vidioc::_IOC_TYPE>>>, Film) {
+    let asked = Rc::new(RefCell::new(Vec::new()));
+    let theirs = asked.clone();
+    let note = move |request| {
+        theirs.borrow_mut().push(request);
+        Ok(())
+    };
+    let asks = Film {
+        asked: Box::new(note),
+        ..film
+    };
+    (asked, asks)
 }
 
 /// A camera that refuses a request.
@@ -717,6 +734,27 @@ fn a_rate_is_one_that_the_camera_confirms() {
     assert!(!file.exists());
     record(mute(), &["--frames", "3"], &file).unwrap();
     record(frames(|_| {}), &["--rate", "1000", "--frames", "3"], &file).unwrap();
+}
+
+#[test]
+fn a_format_is_set_only_if_one_is_wanted() {
+    let Some(home) = place("a_format_is_set_only_if_one_is_wanted") else {
+        return;
+    };
+    // Whoever set lines or fields by another program finds them so.
+    let file = home.join("out");
+    for (options, set) in [
+        (&[][..], 0),
+        (&["--rate", "1000"], 0),
+        (&["--size", "64x64"], 1),
+        (&["--format", "YUYV"], 1),
+    ] {
+        let (asked, film) = asks(frames(|_| {}));
+        record(film, &[options, &["--frames", "3"]].concat(), &file).unwrap();
+        let asked = asked.take();
+        let sets = asked.iter().filter(|r| **r == vidioc::VIDIOC_S_FMT);
+        assert_eq!(sets.count(), set, "{options:?}");
+    }
 }
 
 /// What a recording that failed says.
