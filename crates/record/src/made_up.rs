@@ -59,6 +59,8 @@ pub struct Film {
     pub asked: Box<dyn FnMut(vidioc::_IOC_TYPE) -> io::Result<()>>,
     /// The time from frame to frame that it says: so many of so many parts of a second; zeros if it does not.
     pub rate: (u32, u32),
+    /// Maximum buffers that it has.
+    pub buffers: u32,
     /// Is asked for each frame, before it comes.
     pub next: Box<dyn FnMut() -> Next>,
 }
@@ -162,6 +164,7 @@ impl Device {
     ) -> io::Result<()> {
         assert!(!state.streaming);
         state.lent.clear();
+        wanted.count = wanted.count.min(state.film.buffers);
         (state.own, state.count) = (None, wanted.count);
         match wanted.memory {
             MMAP if wanted.count > 0 => {

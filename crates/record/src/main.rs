@@ -277,7 +277,7 @@ fn explain(args: &Explain) -> Outcome {
             Place::of(&args.file)
         }
     };
-    let (way, _, tried) = ways::choose(&camera, &place, args.source.choice())?;
+    let (way, stream, tried) = ways::choose(&camera, &place, args.source.choice())?;
     let verdict = |(way, result): &Tried| {
         let (takes, why) = match result {
             Ok(how) => (true, how),
@@ -290,7 +290,8 @@ fn explain(args: &Explain) -> Outcome {
             "device": args.source.device.to_string_lossy(), "camera": camera.name,
             "width": camera.size.0, "height": camera.size.1, "format": camera.format,
             "frame_bytes": camera.frame_bytes, "line_bytes": camera.line_bytes, "file": args.file.to_string_lossy(),
-            "way": way.to_string(), "tried": tried.iter().map(verdict).collect::<Vec<_>>(),
+            "way": way.to_string(), "buffers": stream.count,
+            "tried": tried.iter().map(verdict).collect::<Vec<_>>(),
         }));
     }
     let mut text = format!("{}: {}\n", shown(&args.source.device), about(&camera));
@@ -411,6 +412,11 @@ fn run(args: &Record) -> Outcome {
     if output.empty()? && signals.ended().is_none() {
         record::skip(&stream);
     }
+    let buffers = stream.count;
+    if buffers < args.source.buffers {
+        let wanted = args.source.buffers;
+        screen.say(&format!("the camera gives {buffers} of {wanted} buffers"));
+    }
     let since = Instant::now();
     let mut recording = Recording::new(
         &plan,
@@ -438,6 +444,7 @@ fn run(args: &Record) -> Outcome {
     let (since, waited) = tally.triggered.unwrap_or((since, Duration::ZERO));
     let summary = Summary {
         way,
+        buffers,
         tally,
         totals,
         photos,

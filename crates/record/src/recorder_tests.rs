@@ -93,6 +93,7 @@ fn film(next: impl FnMut() -> Next + 'static) -> Film {
         opened: || {},
         asked: Box::new(|_| Ok(())),
         rate: (1, 1000),
+        buffers: 32,
         next: Box::new(next),
     }
 }
@@ -364,12 +365,21 @@ fn no_frame_is_missing_between_two_segments() {
 
 /// Runs the test of this name in a process of its own; what its recorder says as JSON.
 fn said(test: &str, home: &Path) -> serde_json::Value {
+    said_with_lines(test, home).0
+}
+
+/// The same, and the lines beside it.
+fn said_with_lines(test: &str, home: &Path) -> (serde_json::Value, Vec<String>) {
     let mut recorder = command(&format!("recorder_tests::{test}"), home);
-    let output = recorder.stderr(Stdio::inherit()).output().unwrap();
-    let said = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{said}");
+    let output = recorder.output().unwrap();
+    let [said, lines] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(output.status.success(), "{said}{lines}");
     let begin = said.find("{\"").expect(&said);
-    serde_json::from_str(said[begin..].lines().next().unwrap()).unwrap()
+    let json = serde_json::from_str(said[begin..].lines().next().unwrap()).unwrap();
+    let lines = lines
+        .lines()
+        .filter(|line| line.starts_with("nocopy-record"));
+    (json, lines.map(String::from).collect())
 }
 
 #[test]
@@ -423,6 +433,22 @@ fn what_is_not_written_or_has_no_time_is_not_late() {
         (&1.into(), &2.into()),
         "{said}"
     );
+}
+
+#[test]
+fn fewer_buffers_than_wanted_are_told() {
+    let test = "fewer_buffers_than_wanted_are_told";
+    if let Some(home) = job() {
+        let few = Film {
+            buffers: 3,
+            ..frames(|_| {})
+        };
+        return record(few, &["--json", "--frames", "9"], &home.join("out")).unwrap();
+    }
+    let home = tempfile::tempdir_in("/var/tmp").unwrap();
+    let (said, lines) = said_with_lines(test, home.path());
+    assert_eq!(said["buffers"], 3, "{said}");
+    assert_eq!(lines, ["nocopy-record: the camera gives 3 of 8 buffers"]);
 }
 
 /// The option for files of so many frames.

@@ -16,6 +16,8 @@ use crate::ways::Way;
 pub struct Summary {
     /// The way that its frames took.
     pub way: Way,
+    /// The buffers that the camera had.
+    pub buffers: u32,
     /// What the recording counted.
     pub tally: Tally,
     /// What is in files.
@@ -52,7 +54,7 @@ impl Summary {
         let (tally, totals) = (&self.tally, &self.totals);
         json!({
             "file": file.to_string_lossy(), "files": names(&totals.files),
-            "way": self.way.to_string(),
+            "way": self.way.to_string(), "buffers": self.buffers,
             "frames": totals.frames, "lost": totals.lost, "suspected": totals.suspected,
             "damaged": totals.damaged, "uneven": totals.uneven,
             "late": tally.late, "worst_s": tally.worst.as_secs_f64(), "bytes": totals.bytes,
