@@ -347,7 +347,7 @@ fn wrong_arguments_are_one_line_and_a_status_of_our_own() {
     }
     refuses(&["run", "--faster", "--", "true"], 125, "--faster");
     refuses(&["tune", "--top", "x", "--", "true"], 125, "--top");
-    let runs = "no number from 1 to 9999";
+    let runs = "not a number from 1 to 9999";
     refuses(&["compare", "--runs", "0", "--", "true"], 125, runs);
     refuses(&["compare", "--runs", "x", "--", "true"], 125, runs);
     // Without any word the whole help is the answer.

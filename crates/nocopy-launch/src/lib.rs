@@ -34,7 +34,7 @@ where
     move |text| {
         let number = text.parse().ok().filter(|n| these.contains(n));
         let (least, most) = (these.start(), these.end());
-        number.ok_or_else(|| format!("no number from {least} to {most}"))
+        number.ok_or_else(|| format!("not a number from {least} to {most}"))
     }
 }
 

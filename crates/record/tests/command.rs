@@ -58,8 +58,8 @@ fn a_wrong_command_line_is_said_to_be_wrong() {
         2,
         "width and height, as in 1920x1080",
     );
-    fails(&["--buffers", "1", "out"], 2, "no number from 2 to 32");
-    fails(&["--buffers", "x", "out"], 2, "no number from 2 to 32");
+    fails(&["--buffers", "1", "out"], 2, "not a number from 2 to 32");
+    fails(&["--buffers", "x", "out"], 2, "not a number from 2 to 32");
     fails(&["--trigger", "fifo", "out"], 2, "--pre-roll");
     fails(&["--json", "-"], 2, "standard output");
     fails(&["--way", "magic", "out"], 2, "dmabuf");
