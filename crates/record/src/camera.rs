@@ -34,8 +34,8 @@ pub enum Memory {
 pub struct Wanted {
     /// Width and height, in pixels.
     pub size: Option<(u32, u32)>,
-    /// The format's four characters.
-    pub format: Option<[u8; 4]>,
+    /// The format's number.
+    pub format: Option<u32>,
     /// Frames in a number of seconds.
     pub rate: Option<(u32, u32)>,
 }
@@ -50,7 +50,7 @@ pub struct Camera {
     pub name: String,
     /// Width and height, in pixels.
     pub size: (u32, u32),
-    /// The format's four characters.
+    /// The format's letters.
     pub format: String,
     /// True if frames differ in length.
     pub compressed: bool,
@@ -81,11 +81,30 @@ pub struct Arrival {
     pub damaged: bool,
 }
 
-/// Returns the letters of a format.
+/// In a format's number: its values are big-endian.
+const BIG_ENDIAN: u32 = 1 << 31;
+
+/// Returns the letters of a format, written as v4l2-ctl writes them.
 fn letters(code: u32) -> String {
-    String::from_utf8_lossy(&code.to_le_bytes())
-        .trim_end()
-        .to_string()
+    let four = (code & !BIG_ENDIAN).to_le_bytes();
+    let four = String::from_utf8_lossy(&four);
+    match code & BIG_ENDIAN {
+        0 => four.trim_end().to_string(),
+        _ => format!("{four}-BE"),
+    }
+}
+
+/// Returns the number of a format of these letters; spaces at the end need not be there.
+pub fn code(letters: &str) -> Option<u32> {
+    let big_endian = letters.strip_suffix("-BE").filter(|_| letters.len() > 4);
+    let bytes = big_endian.unwrap_or(letters).as_bytes();
+    if bytes.is_empty() || bytes.len() > 4 || !bytes.iter().all(|b| (b' '..=b'~').contains(b)) {
+        return None;
+    }
+    let mut four = *b"    ";
+    four[..bytes.len()].copy_from_slice(bytes);
+    let code = u32::from_le_bytes(four);
+    Some(big_endian.map_or(code, |_| code | BIG_ENDIAN))
 }
 
 impl Camera {
@@ -178,7 +197,7 @@ impl Camera {
             (pix.width, pix.height) = size;
         }
         if let Some(code) = wanted.format {
-            pix.pixelformat = u32::from_le_bytes(code);
+            pix.pixelformat = code;
         }
         let asked = pix;
         // Otherwise all stays as it was set, the lines' length and the field as well.
@@ -449,5 +468,26 @@ pub fn busy(path: &Path) -> Fail {
 impl AsFd for Camera {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.device.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_read_as_they_are_written() {
+        for written in ["YUYV", "Y8", "Y16 -BE", "RGB3", "AR24-BE"] {
+            assert_eq!(code(written).map(letters), Some(written.into()));
+        }
+        assert_eq!(code("Y8"), Some(u32::from_le_bytes(*b"Y8  ")));
+        assert_eq!(code("Y16-BE"), code("Y16 -BE"));
+        assert_eq!(
+            code("Y16 -BE"),
+            Some(0x8000_0000 | u32::from_le_bytes(*b"Y16 "))
+        );
+        for wrong in ["", "YUYV2", "YUYV2-BE", "A\nB"] {
+            assert_eq!(code(wrong).map(letters), None, "{wrong}");
+        }
     }
 }

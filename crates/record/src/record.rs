@@ -260,6 +260,10 @@ pub fn start(stream: &Stream<'_>) -> Outcome {
              --size or --rate, or another port",
             quoted(camera)
         )),
+        Some(libc::EPIPE | libc::ENOLINK) => Fail::Failed(format!(
+            "cannot start {}: its media pipeline is not set up for this format: see media-ctl",
+            quoted(camera)
+        )),
         _ => Fail::Failed(format!(
             "cannot start {}: {}",
             quoted(camera),

@@ -805,8 +805,11 @@ fn what_cannot_begin_leaves_the_file_as_it_was() {
     let part = format!("{at_photo}.part");
     let photo = ["--photo", at_photo, "--pre-roll", "1s", "--trigger"];
     let by = |trigger| [&photo[..], &[trigger]].concat();
-    let cases: [(Film, &[&str], &str); 6] = [
+    let no_pipeline = |error| refuses(vidioc::VIDIOC_STREAMON, error);
+    let cases: [(Film, &[&str], &str); 8] = [
         (no_bus(), &[], "its bus has no room"),
+        (no_pipeline(libc::EPIPE), &[], "see media-ctl"),
+        (no_pipeline(libc::ENOLINK), &[], "see media-ctl"),
         (frames(|_| {}), &["--pre-roll", "10000h"], "of memory"),
         (frames(|_| {}), &["--segment", "8191"], "room for a frame"),
         (frames(|_| {}), &["--photo", at], "cannot write photos"),
@@ -824,6 +827,21 @@ fn what_cannot_begin_leaves_the_file_as_it_was() {
     record(no_bus(), &[], &home.join("new")).unwrap_err();
     record(frames(|_| {}), &[], &home.join("n".repeat(252))).unwrap_err();
     assert_eq!(fs::read_dir(&home).unwrap().count(), 2);
+}
+
+#[test]
+fn a_camera_that_takes_no_dmabuf_says_so_once() {
+    let Some(home) = place("a_camera_that_takes_no_dmabuf_says_so_once") else {
+        return;
+    };
+    if !ways(&home).contains(&"userptr") {
+        return;
+    }
+    for way in ["dmabuf", "heap"] {
+        let said = failure(explained(&["--way", way], &home.join("out")));
+        let wanted = ": the camera does not do it (Invalid argument)";
+        assert!(said.ends_with(&format!("'/dev/video0'{wanted}")), "{said}");
+    }
 }
 
 #[test]

@@ -466,6 +466,10 @@ fn attempt<'a>(
             return Ok((stream, how));
         }
     };
+    // A camera that takes none says so once, whatever they are made of.
+    camera
+        .request(Memory::DmaBuf, 0)
+        .map_err(|error| failed(&error))?;
     let mut why = Vec::new();
     for source in &sources {
         let stream = Stream::dmabuf(camera, count, source)
