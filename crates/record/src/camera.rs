@@ -427,10 +427,9 @@ impl Camera {
     }
 
     /// Ends it; all buffers are this process's again.
-    pub fn stop(&self, memory: Memory) {
+    pub fn stop(&self) {
         // A camera that is gone has none either.
         let _ = self.call(vidioc::VIDIOC_STREAMOFF, &mut (self.queue as libc::c_int));
-        let _ = self.request(memory, 0);
     }
 
     /// Takes the next frame; `None` if there is none yet.

@@ -783,6 +783,36 @@ fn a_format_is_set_only_if_one_is_wanted() {
     }
 }
 
+#[test]
+fn buffers_are_let_go_once_when_none_is_mapped() {
+    let Some(home) = place("buffers_are_let_go_once_when_none_is_mapped") else {
+        return;
+    };
+    for way in ways(&home) {
+        let ended = Rc::new(RefCell::new(None));
+        let end = ended.clone();
+        let asked = move |request| {
+            let mut end = end.borrow_mut();
+            if request == vidioc::VIDIOC_STREAMOFF {
+                *end = Some(0);
+            } else if let Some(times) = &mut *end {
+                assert_eq!(request, vidioc::VIDIOC_REQBUFS);
+                *times += 1;
+                let maps = fs::read_to_string("/proc/self/maps").unwrap();
+                let ours = |line: &&str| line.contains("memfd:camera") && line.contains(" r--s ");
+                assert_eq!(maps.lines().find(ours), None);
+            }
+            Ok(())
+        };
+        let film = Film {
+            asked: Box::new(asked),
+            ..frames(|_| {})
+        };
+        record(film, &["--way", way, "--frames", "3"], &home.join(way)).unwrap();
+        assert_eq!(ended.take(), Some(1), "{way}");
+    }
+}
+
 /// What a recording that failed says.
 #[track_caller]
 fn failure(outcome: Outcome) -> String {

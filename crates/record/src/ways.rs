@@ -336,12 +336,12 @@ impl<'a> Stream<'a> {
 
 impl Drop for Stream<'_> {
     fn drop(&mut self) {
-        self.camera.stop(self.memory);
-        // Its own buffers go when they are not mapped any more.
+        self.camera.stop();
+        // While they are mapped, older kernels let none of its own buffers go.
         if let Owner::Camera(mappings) = &mut self.owner {
             mappings.clear();
-            let _ = self.camera.request(Memory::Mmap, 0);
         }
+        let _ = self.camera.request(self.memory, 0);
     }
 }
 
