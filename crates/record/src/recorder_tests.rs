@@ -451,6 +451,40 @@ fn fewer_buffers_than_wanted_are_told() {
     assert_eq!(lines, ["nocopy-record: the camera gives 3 of 8 buffers"]);
 }
 
+#[test]
+fn each_field_of_json_is_described() {
+    let test = "each_field_of_json_is_described";
+    if let Some(home) = job() {
+        let file = home.join("out");
+        explained(&["--json"], &file).unwrap();
+        println!();
+        return record(frames(|_| {}), &["--json", "--frames", "3"], &file).unwrap();
+    }
+    let home = tempfile::tempdir_in("/var/tmp").unwrap();
+    let mut recorder = command(&format!("recorder_tests::{test}"), home.path());
+    let output = recorder.output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/settings.md");
+    let page = fs::read_to_string(page).unwrap();
+    let values = said
+        .lines()
+        .filter_map(|line| line.find("{\"").map(|at| &line[at..]));
+    let values: Vec<serde_json::Value> = values
+        .map(|value| serde_json::from_str(value).unwrap())
+        .collect();
+    assert_eq!(values.len(), 2, "{said}");
+    for (value, of) in values.iter().zip(["explain", "record"]) {
+        for field in value.as_object().unwrap().keys() {
+            let row = page.lines().find(|row| {
+                let cells: Vec<_> = row.split(" | ").collect();
+                matches!(cells[..], [names, whose, _] if names.contains(&format!("`{field}`"))
+                    && whose.split(", ").any(|one| one == of))
+            });
+            assert!(row.is_some(), "{of}: {field}");
+        }
+    }
+}
+
 /// The option for files of so many frames.
 fn segment(frames: usize) -> [String; 2] {
     ["--segment".into(), (frames * FRAME + 1).to_string()]
