@@ -44,7 +44,7 @@ pub struct Recv {
     /// How many bytes are to come (700, 4G, 10MB); reserves up to 1 GiB ahead on disk
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     size: Option<u64>,
-    /// Give up when nothing has come for this long (30s)
+    /// Give up when nothing has come for this long, as in 30s; otherwise wait for ever
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     timeout: Option<Duration>,
     /// fsync the file and its directory before the command ends
