@@ -2,8 +2,7 @@
 //! glibc's questions about the heap: `mallinfo`, `mallopt`, `malloc_trim`, `malloc_stats`.
 //!
 //! Growth slots are reported the way the C library reports its own mapped blocks, and objects of
-//! the other bases the way it reports its own objects; what it holds itself is asked of it. None
-//! of these is on the way to memory, so they may look symbols up.
+//! the other bases the way it reports its own objects; what it holds itself is asked of it.
 
 use core::ffi::{c_int, CStr};
 

@@ -127,7 +127,7 @@ fn a_limit_that_the_program_sets_is_noticed_whatever_function_sets_it() {
 
 /// What the loader is asked for then is not answered before that thread is done.
 #[test]
-fn a_limit_is_set_while_another_thread_loads_a_library() {
+fn a_limit_is_set_and_the_heap_asked_while_another_thread_loads_a_library() {
     let library = compiled(
         "loading.c",
         "libloading.so",

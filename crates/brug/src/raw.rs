@@ -201,7 +201,7 @@ pub fn is_here(function: *const core::ffi::c_void) -> bool {
 }
 
 /// A function of the library that [`Base::Glibc`](crate::Base::Glibc) is, by its name; null if
-/// there is none. To be called once before `main`, because it takes the loader's lock.
+/// there is none. After [`prepare`] it waits for nobody.
 #[cfg(feature = "preload")]
 pub fn base_symbol(name: &core::ffi::CStr) -> *mut core::ffi::c_void {
     crate::sys::symbol(name)

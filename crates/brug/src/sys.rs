@@ -6,7 +6,10 @@ use core::ffi::c_void;
 use core::{ffi::c_int, ptr};
 
 #[cfg(feature = "preload")]
-use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{
+    AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use crate::words::Alloc;
 
@@ -19,25 +22,77 @@ mod names {
 
 pub(crate) use names::malloc as alloc;
 
-/// A function of the library whose `malloc` we use; null if it has none of that
-/// name. Takes the loader's lock, which a first call before `main` makes harmless.
+/// Where the library whose `malloc` we use is loaded, and where it says where its tables are; 0: not known yet.
+#[cfg(feature = "preload")]
+static BASE: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+/// A function of the library whose `malloc` we use; null if it has none of that name. Found in the library's own
+/// tables: `dlsym` takes the loader's lock, which another thread may hold for long, or while it waits for the caller.
 #[cfg(feature = "preload")]
 #[link_section = startup!()]
 pub(crate) fn symbol(name: &core::ffi::CStr) -> *mut c_void {
-    let library = library_of(names::malloc as *const () as usize);
-    // SAFETY: C strings. What is loaded stays so, and its handle need not be given back.
-    unsafe {
-        let next = libc::dlsym(libc::RTLD_NEXT, name.as_ptr());
-        if next.is_null() || library_of(next as usize) == library {
-            return next;
-        }
-        // The program is linked with another allocator, which comes first.
-        let handle = libc::dlopen(library.1, libc::RTLD_LAZY | libc::RTLD_NOLOAD);
-        if handle.is_null() {
-            return ptr::null_mut();
-        }
-        libc::dlsym(handle, name.as_ptr())
+    if BASE[1].load(Acquire) == 0 {
+        // Takes a lock of the loader's as well, so it is to be before `main`.
+        let library = library_of(names::malloc as *const () as usize);
+        BASE[0].store(library.base, Relaxed);
+        BASE[1].store(library.dynamic, Release);
     }
+    // SAFETY: what is loaded stays so.
+    unsafe { defined(BASE[0].load(Relaxed), BASE[1].load(Relaxed), name) }
+}
+
+/// The function of a name that the library defines which is loaded at `base`; null if there is none. Without
+/// a table of the usual kind of hashes it is the next of that name, for which the loader is asked.
+///
+/// # Safety
+/// `dynamic` is where the library's table of tables is, of which the loader has made addresses.
+#[cfg(feature = "preload")]
+#[link_section = startup!()]
+unsafe fn defined(base: usize, dynamic: usize, name: &core::ffi::CStr) -> *mut c_void {
+    use core::ffi::{c_char, CStr};
+    // From elf.h.
+    const STRINGS: usize = 5;
+    const SYMBOLS: usize = 6;
+    const HASHES: usize = 0x6fff_fef5;
+    const FUNCTION: u8 = 2;
+    let table = |tag: usize| {
+        let mut entry = dynamic as *const [usize; 2];
+        // SAFETY: the last entry is null.
+        unsafe {
+            while (*entry)[0] != 0 && (*entry)[0] != tag {
+                entry = entry.add(1);
+            }
+            (*entry)[1]
+        }
+    };
+    let symbols = table(SYMBOLS) as *const libc::Elf64_Sym;
+    let (strings, hashes) = (table(STRINGS) as *const c_char, table(HASHES) as *const u32);
+    if hashes.is_null() {
+        // SAFETY: a C string.
+        return unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+    }
+    let step = |hash: u32, &byte: &u8| hash.wrapping_mul(33).wrapping_add(byte.into());
+    let wanted = name.to_bytes().iter().fold(5381, step);
+    // SAFETY: four numbers, words of a filter, then heads of chains, then the hashes in chains, the last of each
+    // with its lowest bit set; each is of the symbol of its number.
+    unsafe {
+        let [heads, first, filter, _] = *hashes.cast::<[u32; 4]>();
+        let head = hashes.add(4 + 2 * filter as usize);
+        let chains = head.add(heads as usize);
+        let mut at = *head.add((wanted % heads) as usize);
+        while at >= first {
+            let (hash, symbol) = (*chains.add((at - first) as usize), &*symbols.add(at as usize));
+            let called = || CStr::from_ptr(strings.add(symbol.st_name as usize));
+            if (hash ^ wanted) <= 1 && symbol.st_info & 0xf == FUNCTION && called() == name {
+                return (base + symbol.st_value as usize) as *mut c_void;
+            }
+            if hash & 1 == 1 {
+                break;
+            }
+            at += 1;
+        }
+    }
+    ptr::null_mut()
 }
 
 /// The path of the library whose `malloc` we use, if that is not the C library. The program itself,
@@ -45,9 +100,9 @@ pub(crate) fn symbol(name: &core::ffi::CStr) -> *mut c_void {
 #[cfg(feature = "preload")]
 pub(crate) fn stand_in() -> Option<&'static core::ffi::CStr> {
     let library = library_of(names::malloc as *const () as usize);
-    let other = library != library_of(libc::getauxval as *const () as usize);
+    let other = library.base != library_of(libc::getauxval as *const () as usize).base;
     // SAFETY: the loader's string, which lives as long as the library.
-    let name = (!library.1.is_null()).then(|| unsafe { core::ffi::CStr::from_ptr(library.1) });
+    let name = (!library.name.is_null()).then(|| unsafe { core::ffi::CStr::from_ptr(library.name) });
     name.filter(|name| other && !name.is_empty())
 }
 
@@ -56,7 +111,7 @@ pub(crate) fn stand_in() -> Option<&'static core::ffi::CStr> {
 #[cfg(feature = "preload")]
 pub(crate) fn is_here(function: usize) -> bool {
     let here = ptr::from_ref(crate::words::hot()) as usize;
-    library_of(function) == library_of(here) || is_jump(function)
+    library_of(function).base == library_of(here).base || is_jump(function)
 }
 
 /// Returns true if a function is a jump to somebody else's. A program at a fixed address that takes
@@ -101,13 +156,24 @@ pub(crate) fn is_bypassed() -> bool {
     false
 }
 
-/// Where the library is loaded that an address is in, and its path; zero and null if there
-/// is none. Unlike `dladdr` it does not go through all symbols for the nearest one.
+/// What the loader says of a library.
 #[cfg(feature = "preload")]
-fn library_of(address: usize) -> (usize, *const core::ffi::c_char) {
+struct Library {
+    /// What its addresses begin at.
+    base: usize,
+    /// Its path.
+    name: *const core::ffi::c_char,
+    /// Where it says where its tables are.
+    dynamic: usize,
+}
+
+/// The library that an address is in; zeros and null if there is none. Unlike `dladdr` it does not go through all
+/// symbols for the nearest one.
+#[cfg(feature = "preload")]
+fn library_of(address: usize) -> Library {
     struct Search {
         address: usize,
-        found: (usize, *const core::ffi::c_char),
+        found: Library,
     }
     #[link_section = startup!()]
     unsafe extern "C" fn look(
@@ -118,19 +184,29 @@ fn library_of(address: usize) -> (usize, *const core::ffi::c_char) {
         // SAFETY: the loader's description, and what is passed below.
         unsafe {
             let (library, search) = (&*library, &mut *search.cast::<Search>());
-            let offset = search.address.wrapping_sub(library.dlpi_addr as usize);
-            let there = (0..library.dlpi_phnum as usize).any(|part| {
-                let part = &*library.dlpi_phdr.add(part);
+            let base = library.dlpi_addr as usize;
+            let offset = search.address.wrapping_sub(base);
+            let parts = || (0..library.dlpi_phnum as usize).map(|part| &*library.dlpi_phdr.add(part));
+            let there = parts().any(|part| {
                 part.p_type == libc::PT_LOAD
                     && offset.wrapping_sub(part.p_vaddr as usize) < part.p_memsz as usize
             });
             if there {
-                search.found = (library.dlpi_addr as usize, library.dlpi_name);
+                let dynamic = parts().find(|part| part.p_type == libc::PT_DYNAMIC);
+                search.found = Library {
+                    base,
+                    name: library.dlpi_name,
+                    dynamic: dynamic.map_or(0, |part| base + part.p_vaddr as usize),
+                };
             }
             c_int::from(there)
         }
     }
-    let found = (0, ptr::null());
+    let found = Library {
+        base: 0,
+        name: ptr::null(),
+        dynamic: 0,
+    };
     let mut search = Search { address, found };
     // SAFETY: `look` takes this argument and does not unwind.
     unsafe { libc::dl_iterate_phdr(Some(look), ptr::from_mut(&mut search).cast()) };

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Limits that are set while another thread has the loader's lock: loading FILE. The file is this program as a
+ * Limits that are set, and questions about the heap, while another thread has the loader's lock: loading FILE. The file is this program as a
  * library (-DLIBRARY), whose constructor waits; until it is done the loader lets nobody look up a name.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -55,6 +58,20 @@ static void in_handler(int number)
 	set(RLIMIT_DATA);
 }
 
+static void ask(void)
+{
+	/* no power of two */
+	volatile size_t align = 24;
+	int nowhere = open("/dev/null", O_WRONLY);
+
+	if (mallopt(M_ARENA_MAX, 4) != 1 || mallinfo2().arena == 0)
+		failed = 1;
+	malloc_trim(0);
+	free(aligned_alloc(align, 100));
+	if (dup2(nowhere, STDERR_FILENO) == STDERR_FILENO)
+		malloc_stats();
+}
+
 int main(int argc, char **argv)
 {
 	pthread_t thread;
@@ -70,6 +87,7 @@ int main(int argc, char **argv)
 	signal(SIGUSR1, in_handler);
 	in_handler(0);
 	raise(SIGUSR1);
+	ask();
 	sem_post(&done);
 	pthread_join(thread, &loaded);
 	if (!loaded)
