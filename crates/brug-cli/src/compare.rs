@@ -204,6 +204,9 @@ struct Report {
     verdict: Verdict,
 }
 
+/// An allocator and its runs.
+type Measured = (Allocator, Vec<Run>);
+
 fn one_run(
     held: &Held,
     allocator: &Allocator,
@@ -294,54 +297,72 @@ fn allocators() -> Result<(Vec<Allocator>, Vec<Absent>), Refusal> {
     Ok((allocators, absent))
 }
 
-/// Runs `words` `rounds` times under each allocator. Returns how the program ends under all of them, and the
-/// runs of each.
+/// Runs `words` `rounds` times under each allocator. Returns how the program ends, and the runs of those under which it
+/// ends so. That it does not under brug is what the user has to know; of a peer that is the peer's affair.
 fn all_runs(
     held: &Held,
-    allocators: &[Allocator],
+    allocators: Vec<Allocator>,
     words: &[OsString],
     profile: Option<&Path>,
     rounds: usize,
     json: bool,
     show: bool,
-) -> Result<(ExitStatus, Vec<Vec<Run>>), Refusal> {
+) -> Result<(ExitStatus, Vec<Measured>), Refusal> {
     let scratch = profile.map(|_| Scratch::new()).transpose()?;
     let copied = profile.zip(scratch.as_ref());
-    let mut runs: Vec<Vec<Run>> = allocators.iter().map(|_| Vec::new()).collect();
+    let mut all: Vec<Option<Vec<Run>>> = allocators.iter().map(|_| Some(Vec::new())).collect();
     let mut expected: Option<ExitStatus> = None;
     // Round 0 warms the page cache and is not counted. Each round starts one allocator later, so
     // that none always follows the same one.
     for round in 0..=rounds {
         for turn in 0..allocators.len() {
             let index = (turn + round) % allocators.len();
-            let (status, run) = one_run(held, &allocators[index], words, copied, json, show)?;
-            if *expected.get_or_insert(status) != status {
+            let Some(runs) = &mut all[index] else {
+                continue;
+            };
+            let allocator = &allocators[index];
+            let (status, run) = one_run(held, allocator, words, copied, json, show)?;
+            let usual = *expected.get_or_insert(status);
+            if status == usual {
+                if round > 0 {
+                    runs.push(run);
+                }
+            } else if PEERS.iter().any(|(peer, ..)| *peer == allocator.name) {
+                crate::say(format_args!(
+                    "{}: left out, the program ended with {status}",
+                    allocator.name
+                ));
+                all[index] = None;
+            } else {
                 let line = format!(
-                    "under {} the program ended with {status}, under {} with {}",
-                    allocators[index].name,
+                    "under {} the program ended with {status}, under {} with {usual}{}",
+                    allocator.name,
                     allocators[0].name,
-                    expected.unwrap_or(status)
+                    if show {
+                        ""
+                    } else {
+                        "; --show-output shows what it said"
+                    }
                 );
                 return Err(Refusal::new(OURS, line));
             }
-            if round > 0 {
-                runs[index].push(run);
-            }
         }
     }
-    Ok((expected.unwrap_or_default(), runs))
+    let measured = allocators.into_iter().zip(all);
+    let measured = measured.filter_map(|(allocator, runs)| Some((allocator, runs?)));
+    Ok((expected.unwrap_or_default(), measured.collect()))
 }
 
 /// What brug, the last, takes beside glibc, the first, round by round.
-fn verdict_of(runs: &[Vec<Run>]) -> Verdict {
-    let brug = &runs[runs.len() - 1];
+fn verdict_of(measured: &[Measured]) -> Verdict {
+    let (glibc, brug) = (&measured[0].1, &measured[measured.len() - 1].1);
     let of_glibc = |of: fn(&Run) -> f64| {
         // A program that takes no time that can be measured takes the same.
         let ratio = |(run, glibc)| match (of(run), of(glibc)) {
             (_, 0.0) => 1.0,
             (run, glibc) => run / glibc,
         };
-        brug.iter().zip(&runs[0]).map(ratio).collect()
+        brug.iter().zip(glibc).map(ratio).collect()
     };
     Verdict::new(
         of_glibc(|run| run.cpu_seconds),
@@ -349,7 +370,7 @@ fn verdict_of(runs: &[Vec<Run>]) -> Verdict {
     )
 }
 
-fn row((allocator, runs): (Allocator, Vec<Run>)) -> Row {
+fn row((allocator, runs): Measured) -> Row {
     Row {
         allocator: allocator.name,
         library: allocator.library.map(lossy),
@@ -375,9 +396,9 @@ pub fn compare(
     name_own_allocator(&words[0]);
     let held = Held::new();
     let (allocators, absent) = allocators()?;
-    let (status, runs) = all_runs(
+    let (status, measured) = all_runs(
         &held,
-        &allocators,
+        allocators,
         words,
         profile.as_deref(),
         rounds,
@@ -406,8 +427,8 @@ pub fn compare(
             .code()
             .unwrap_or_else(|| 128 + status.signal().unwrap_or_default()),
         profile: profile.clone().map(lossy),
-        verdict: verdict_of(&runs),
-        allocators: allocators.into_iter().zip(runs).map(row).collect(),
+        verdict: verdict_of(&measured),
+        allocators: measured.into_iter().map(row).collect(),
     };
     if json {
         crate::print_json(&report)

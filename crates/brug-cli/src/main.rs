@@ -6,7 +6,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+use clap::error::ErrorKind::{DisplayHelpOnMissingArgumentOrSubcommand, UnknownArgument};
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use nocopy_launch::number;
 use serde::Serialize;
@@ -208,6 +209,13 @@ fn say(line: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr(), "brug: {line}");
 }
 
+/// Returns true if what is wrong is a word where the program was meant to be.
+fn is_program(error: &clap::Error) -> bool {
+    let word = error.get(ContextKind::InvalidArg);
+    let is_word = |word: &ContextValue| !word.to_string().starts_with('-');
+    error.kind() == UnknownArgument && word.is_some_and(is_word)
+}
+
 fn main() -> ExitCode {
     // Else a copy that is cut short would leave what was made for it.
     nocopy_launch::outlive_file_limit();
@@ -225,8 +233,13 @@ fn main() -> ExitCode {
                 // Nothing is left to be done when not even this can be printed.
                 let _ = error.print();
             } else {
+                let hint = if is_program(&error) {
+                    "-- goes before the program"
+                } else {
+                    "try --help"
+                };
                 say(format_args!(
-                    "{}; try --help",
+                    "{}; {hint}",
                     nocopy_pages::in_one_line(&error)
                 ));
             }

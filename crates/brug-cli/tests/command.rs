@@ -346,6 +346,7 @@ fn wrong_arguments_are_one_line_and_a_status_of_our_own() {
         refuses(&words, 125, "not 4K to 256G");
     }
     refuses(&["run", "--faster", "--", "true"], 125, "--faster");
+    refuses(&["run", "./x", "y"], 125, "-- goes before the program");
     refuses(&["tune", "--top", "x", "--", "true"], 125, "--top");
     let runs = "not a number from 1 to 9999";
     refuses(&["compare", "--runs", "0", "--", "true"], 125, runs);
@@ -651,8 +652,26 @@ fn compare_tells_when_allocators_change_the_outcome() {
     refuses(
         &["compare", "-n", "1", "--", "bash", "-c", script],
         125,
-        "under brug",
+        "under brug the program ended with exit status: 3, under glibc with exit status: 0; --show-output shows",
     );
+}
+
+#[test]
+fn compare_leaves_a_peer_out_under_which_the_program_ends_otherwise() {
+    let script = "case $LD_PRELOAD in *malloc.so*) exit 3;; esac";
+    let output = brug(&["compare", "-n", "1", "--json", "--", "bash", "-c", script]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = report["allocators"].as_array().expect("rows");
+    let names: Vec<_> = rows.iter().map(|row| &row["allocator"]).collect();
+    assert_eq!(names, ["glibc", "brug"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    for peer in ["jemalloc", "mimalloc"] {
+        let left_out = format!("{peer}: left out, the program ended with exit status: 3");
+        let absent = format!("no {peer} here");
+        let lines = said.matches(&left_out).count() + said.matches(&absent).count();
+        assert_eq!(lines, 1, "{said}");
+    }
 }
 
 #[test]
@@ -1224,6 +1243,16 @@ fn tune_reports_on_a_program_that_ends_by_itself_when_it_is_asked_to() {
     assert!(output.status.success(), "{output:?}");
     assert!(out(&output).contains("verdict: "), "{output:?}");
     assert_eq!(left, 0);
+}
+
+/// As `compare` does: what was measured is there.
+#[test]
+fn tune_reports_on_a_program_that_fails() {
+    let (output, _) = tune_of("exit 3");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(out(&output).contains("verdict: "), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said, "brug: the program ended with exit status: 3\n");
 }
 
 #[test]
