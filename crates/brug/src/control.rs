@@ -407,12 +407,9 @@ pub(crate) fn at_fork() {
         }
         extern "C" fn parent() {
             FORK.store(NO_FORK, Relaxed);
-            // Nobody got a thread meanwhile.
-            match huge::watching() {
-                true => retain::wake_if_safe(),
-                // With `true`, as it had its thread before.
-                false => retain::wake(retain::RETAINED.load(Relaxed), true),
-            }
+            // Nobody got a thread meanwhile. With `true`, as it had its thread before. For an object that is being filled
+            // the next growth starts one: a program that forks may warn of threads right after it.
+            retain::wake(retain::RETAINED.load(Relaxed), true);
         }
         extern "C" fn child() {
             after_fork_in_child();

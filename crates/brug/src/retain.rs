@@ -186,10 +186,12 @@ pub(crate) fn wake(retained: usize, grown: bool) {
     }
 }
 
+/// True once this process has been spared its second thread.
+static SPARED: AtomicBool = AtomicBool::new(false);
+
 /// Returns true the first time, if the program has one thread.
 #[cold]
 fn is_first_of_one_thread() -> bool {
-    static SPARED: AtomicBool = AtomicBool::new(false);
     !cfg!(miri) && !SPARED.swap(true, Relaxed) && os::keep_errno(os::threads) == Some(1)
 }
 
@@ -224,17 +226,10 @@ pub(crate) fn wake_now() {
     }
 }
 
-/// As [`wake_now`], or left to the next object, as [`wake`] leaves it.
-pub(crate) fn wake_if_safe() {
-    match has_no_thread() && os::blocks_signals() {
-        true => WANTED.store(true, Relaxed),
-        false => wake_now(),
-    }
-}
-
 /// In the child of a fork, which has no thread, but may be able to start one.
 pub(crate) fn after_fork_in_child() {
     THREAD.store(NONE, Relaxed);
+    SPARED.store(false, Relaxed);
 }
 
 #[cfg(test)]

@@ -17,7 +17,8 @@
 
 #include "check.h"
 
-#define SIZE (64ul << 20)
+#define MIB (1ul << 20)
+#define SIZE (64 * MIB)
 
 int capset(cap_user_header_t header, const cap_user_data_t data);
 
@@ -38,22 +39,52 @@ static void start_a_thread(void)
 	free(object);
 }
 
+static void start_and_wait_for(int (*run)(void))
+{
+	int status = 1;
+	pid_t child = fork();
+
+	if (!child)
+		_exit(run());
+	CHECK(child > 0 && waitpid(child, &status, 0) == child && !status);
+}
+
+static int nothing(void)
+{
+	return 0;
+}
+
+/* The library's thread may watch how an object is filled. Python warns of a fork among threads right after it. */
+static int fork_while_filling(void)
+{
+	char *object = NULL;
+
+	for (size_t end = MIB; end <= 48 * MIB; end += MIB) {
+		object = realloc(object, end);
+		if (!object)
+			_exit(2);
+		memset(object + end - MIB, 1, MIB);
+	}
+	start_and_wait_for(nothing);
+	CHECK(threads() == 1);
+	free(object);
+	return failures;
+}
+
 int main(void)
 {
 	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
 	struct __user_cap_data_struct none[2] = { 0 };
 	int fd = 0;
 
+	start_and_wait_for(fork_while_filling);
 	/* What is freed first goes back without one. */
 	start_a_thread();
 	CHECK(threads() == 1);
 	start_a_thread();
 	CHECK(threads() == 2);
 	/* Under a limit of processes there may be no room for both. */
-	pid_t child = fork();
-	if (!child)
-		_exit(0);
-	CHECK(child > 0 && waitpid(child, NULL, 0) == child);
+	start_and_wait_for(nothing);
 	CHECK(threads() == 1);
 	start_a_thread();
 	CHECK(threads() == 2);

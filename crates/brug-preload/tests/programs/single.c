@@ -19,6 +19,14 @@
 
 static volatile int forks;
 
+static void use(void)
+{
+	char *object = malloc(LARGE);
+
+	memset(object, 1, LARGE);
+	free(object);
+}
+
 static void handler(int signal)
 {
 	pid_t child = fork();
@@ -33,14 +41,21 @@ static void handler(int signal)
 int main(void)
 {
 	struct itimerval often = { { 0, 200 }, { 0, 200 } }, never = { 0 };
-	char *object = malloc(LARGE);
 	size_t before = status_kib("VmRSS:");
+	int status = 1;
 	time_t end;
+	pid_t child;
 
 	alarm(60); /* where it fails, it waits for ever */
-	memset(object, 1, LARGE);
-	free(object);
+	use();
 	CHECK(__libc_single_threaded);
+	/* So does each of its children. */
+	child = fork();
+	if (!child) {
+		use();
+		_exit(!__libc_single_threaded);
+	}
+	CHECK(child > 0 && waitpid(child, &status, 0) == child && !status);
 	CHECK(status_kib("VmRSS:") < before + (9 << 10));
 	signal(SIGPROF, handler);
 	end = time(NULL) + 2;
