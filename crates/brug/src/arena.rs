@@ -1318,8 +1318,11 @@ fn make_free(slot: &'static Slot, origin: *mut u8, own: bool) {
     let committed = slot.committed.load(Relaxed).saturating_sub(skipped);
     // SAFETY: the caller holds the slot, and its content is dead.
     let plain = || !own || unsafe { os::make_plain(origin.add(skipped), committed) };
+    // To make it plain takes a dozen system calls, and to forget it two. An object that is filled is so from its
+    // start.
+    let sparse = || own && !os::resident(origin.wrapping_add(skipped + slot.held() / 8));
     let free_as = os::keep_errno(|| {
-        if may_keep(slot, own) && plain() {
+        if may_keep(slot, own) && !sparse() && plain() {
             drop_ahead(slot, origin);
             WARM
         } else if forget(slot, origin) {

@@ -571,10 +571,12 @@ fn pages_that_stay_as_the_program_has_changed_them_are_not_handed_out() {
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         let there = libc::mmap(p.cast(), SIZE, access, flags, file, 0);
         assert_eq!(there.cast(), p);
-        // The third call is to map the pages anew.
-        inject(2, 1);
+        p.write_bytes(1, SIZE);
+        // To map the pages anew is the second call, or the third on a machine without keys of protection.
+        inject(1, 2);
         raw::free(p);
-        assert_eq!(fault::COUNTDOWN.load(SeqCst), -1, "it was not made");
+        assert!(fault::COUNTDOWN.load(SeqCst) <= 0, "it was not made");
+        fault::COUNTDOWN.store(-1, SeqCst);
     }
     // A child writes to pages of its own, so not to that file.
     let q = object_in_slot(SIZE);

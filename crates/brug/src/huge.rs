@@ -815,6 +815,7 @@ mod tests {
                     crate::arena::give_back();
                     assert!(!os::resident(at(2)) && !os::resident(at(3)), "it has shrunk");
                     assert_eq!(raw::realloc(p, 3 << 20), p);
+                    p.write_bytes(1, 1 << 20);
                     set_watch(at(4) as usize, 4 * HUGE);
                     assert!(os::populate(at(2)) && os::populate(at(3)) && os::populate(at(6)));
                     raw::free(p);

@@ -238,9 +238,9 @@ pub(crate) unsafe fn discard(p: *mut u8, len: usize) -> bool {
 
 /// Resets what a program has asked for of the pages of an object that it has freed: protection and its keys,
 /// locks, `MADV_DONTFORK` and `MADV_WIPEONFORK`, and where the kernel knows these, `MADV_RANDOM` and the like,
-/// `MADV_DONTDUMP`, `MADV_MERGEABLE`, `MADV_GUARD_INSTALL` and `mbind`. Returns false before Linux 4.14, and if
-/// pages are unmapped or a file's, or the process locks all its memory; then map them anew. Drops the first
-/// page. Advice about huge pages cannot be taken back, nor can a `userfaultfd`.
+/// `MADV_DONTDUMP`, `MADV_MERGEABLE` (unless all of the process's pages are), `MADV_GUARD_INSTALL` and `mbind`. Returns
+/// false before Linux 4.14, and if pages are unmapped or a file's, or the process locks all its memory; then map them
+/// anew. Drops the first page. Advice about huge pages cannot be taken back, nor can a `userfaultfd`.
 ///
 /// # Safety
 /// The range was committed by the caller, and its content is dead.
@@ -249,24 +249,46 @@ pub(crate) unsafe fn make_plain(p: *mut u8, len: usize) -> bool {
     let advise = |advice| unsafe { sys::madvise(p.cast(), len, advice) } == 0;
     // linux/mman.h, of Linux 6.13.
     const MADV_GUARD_REMOVE: c_int = 103;
-    for advice in [libc::MADV_NORMAL, libc::MADV_UNMERGEABLE, MADV_GUARD_REMOVE] {
-        advise(advice);
+    /// False once this machine is known to have no keys of protection.
+    static KEYS: AtomicBool = AtomicBool::new(true);
+    advise(libc::MADV_NORMAL);
+    advise(MADV_GUARD_REMOVE);
+    if !merges_all() {
+        advise(libc::MADV_UNMERGEABLE);
     }
     // SAFETY: by contract. Locked pages are not dropped, and a file's never become empty in a child.
     unsafe {
+        let mut writable = false;
         if !cfg!(miri) {
             let nodes = ptr::null::<u8>();
             libc::syscall(libc::SYS_mbind, p, len, libc::MPOL_DEFAULT, nodes, 0, 0);
+        }
+        if KEYS.load(Relaxed) && !cfg!(miri) {
             let access = libc::PROT_READ | libc::PROT_WRITE;
-            libc::syscall(libc::SYS_pkey_mprotect, p, len, access, 0);
+            writable = libc::syscall(libc::SYS_pkey_mprotect, p, len, access, 0) == 0;
+            if !writable && matches!(errno(), libc::EINVAL | libc::ENOSYS) {
+                KEYS.store(false, Relaxed);
+            }
+        }
+        if writable {
+            show_in_dumps(p, len, true);
         }
         discard(p, page_size())
             && (cfg!(miri) || libc::syscall(libc::SYS_munlock, p, len) == 0)
-            && commit(p, len)
+            && (writable || commit(p, len))
             && advise(libc::MADV_DOFORK)
             && advise(libc::MADV_WIPEONFORK)
             && advise(libc::MADV_KEEPONFORK)
     }
+}
+
+/// Returns true if the process has all its pages merged that are alike (Linux 6.4): what is taken out of that stays
+/// out.
+fn merges_all() -> bool {
+    // linux/prctl.h
+    const PR_GET_MEMORY_MERGE: c_int = 68;
+    // SAFETY: no pointers are passed.
+    !cfg!(miri) && unsafe { libc::prctl(PR_GET_MEMORY_MERGE, 0, 0, 0, 0) } == 1
 }
 
 /// Has the kernel clear a page in the child of a fork. False before Linux 4.14.
@@ -469,6 +491,9 @@ pub(crate) fn thread_cpu_ns() -> u64 {
 
 /// Returns true if there is memory behind the page that `p` lies in.
 pub(crate) fn resident(p: *mut u8) -> bool {
+    if cfg!(miri) {
+        return true;
+    }
     let page = p.map_addr(page_floor);
     let mut found = 0u8;
     // SAFETY: asks about one page and is answered by one byte.

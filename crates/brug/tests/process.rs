@@ -642,6 +642,22 @@ fn a_dump_has_objects_and_no_reserve() {
     });
 }
 
+/// What the kernel says of the mapping of an address.
+fn flags_of(p: *mut u8) -> String {
+    let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let in_it = |line: &&str| {
+        let ends = line.split(' ').next().unwrap().split_once('-');
+        let ends = ends.and_then(|(from, to)| {
+            let number = |word| usize::from_str_radix(word, 16).ok();
+            Some(number(from)?..number(to)?)
+        });
+        ends.is_some_and(|ends| ends.contains(&(p as usize)))
+    };
+    let mut lines = text.lines().skip_while(|line| !in_it(line));
+    let flags = lines.find(|line| line.starts_with("VmFlags:"));
+    flags.unwrap_or_default().to_owned()
+}
+
 /// The same of what shows in no child.
 #[test]
 fn a_large_object_does_not_inherit_advice_that_was_given_on_the_last() {
@@ -650,20 +666,6 @@ fn a_large_object_does_not_inherit_advice_that_was_given_on_the_last() {
         &[("BRUG_PURGE_DELAY", "1h")],
         || {
             const SIZE: usize = 40 << 20;
-            let about = |file: &str, p: *mut u8| -> String {
-                let text = std::fs::read_to_string(file).unwrap();
-                let in_it = |line: &&str| {
-                    let ends = line.split(' ').next().unwrap().split_once('-');
-                    let ends = ends.and_then(|(from, to)| {
-                        let number = |word| usize::from_str_radix(word, 16).ok();
-                        Some(number(from)?..number(to)?)
-                    });
-                    ends.is_some_and(|ends| ends.contains(&(p as usize)))
-                };
-                let lines = text.lines().skip_while(|line| !in_it(line));
-                let flags = lines.clone().find(|line| line.starts_with("VmFlags:"));
-                flags.unwrap_or_default().to_owned()
-            };
             let policy = |p: *mut u8| {
                 let mut policy = -1;
                 // SAFETY: the policy is valid for writing.
@@ -688,15 +690,67 @@ fn a_large_object_does_not_inherit_advice_that_was_given_on_the_last() {
                     let (pages, len) = whole_pages(p, SIZE);
                     let advised = libc::madvise(pages.cast(), len, advice) == 0;
                     libc::syscall(libc::SYS_mbind, pages, len, libc::MPOL_BIND, &node, 64, 0);
-                    let before = about("/proc/self/smaps", pages);
+                    let before = flags_of(pages);
                     assert_eq!(before.contains(flag), advised, "{before}");
                     raw::free(p);
                     assert_eq!(raw::malloc(SIZE), p);
-                    let after = about("/proc/self/smaps", pages);
+                    let after = flags_of(pages);
                     assert!(!after.contains(flag), "{after}");
                     assert_ne!(policy(pages), Some(libc::MPOL_BIND));
                     raw::free(p);
                 }
+            }
+        },
+    );
+}
+
+/// `prctl` says so of all pages, also of those that are still to come.
+#[test]
+fn pages_that_are_merged_in_the_whole_process_stay_so() {
+    isolated(
+        "pages_that_are_merged_in_the_whole_process_stay_so",
+        &[("BRUG_PURGE_DELAY", "1h")],
+        || {
+            const SIZE: usize = 40 << 20;
+            // PR_SET_MEMORY_MERGE, of Linux 6.4.
+            // SAFETY: no pointers are passed.
+            if unsafe { libc::prctl(67, 1, 0, 0, 0) } != 0 {
+                println!("skipped: the kernel merges no pages");
+                return;
+            }
+            for _ in 0..3 {
+                // SAFETY: an object is used as it was allocated.
+                unsafe {
+                    let p = raw::malloc(SIZE);
+                    assert!(raw::owns(p));
+                    p.write_bytes(1, SIZE);
+                    let flags = flags_of(p);
+                    assert!(flags.contains(" mg"), "{flags}");
+                    raw::free(p);
+                }
+            }
+        },
+    );
+}
+
+/// What an object never used is no page fault that the next one is spared.
+#[test]
+fn nothing_is_retained_of_a_large_object_that_is_hardly_used() {
+    isolated(
+        "nothing_is_retained_of_a_large_object_that_is_hardly_used",
+        &[("BRUG_PURGE_DELAY", "1h")],
+        || {
+            // SAFETY: objects are used as they were allocated.
+            unsafe {
+                let p = raw::malloc(64 << 20);
+                assert!(raw::owns(p));
+                p.write(1);
+                raw::free(p);
+                assert_eq!(brug::stats().bytes_retained, 0);
+                let p = raw::malloc(64 << 20);
+                p.write_bytes(1, 64 << 20);
+                raw::free(p);
+                assert!(brug::stats().bytes_retained >= 64 << 20);
             }
         },
     );
