@@ -5,6 +5,7 @@
 //! the other bases the way it reports its own objects; what it holds itself is asked of it.
 
 use core::ffi::{c_int, CStr};
+use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use brug::{raw, Brug, Mode};
 
@@ -28,17 +29,33 @@ pub extern "C" fn malloc_trim(pad: usize) -> c_int {
     trim.map_or(0, |trim| trim(pad)) | c_int::from(any)
 }
 
+/// What a program has asked for that the C library keeps its memory: that its heap has large objects as well, and that
+/// the heap's end stays.
+static KEEPS: AtomicU8 = AtomicU8::new(0);
+const LARGE_OBJECTS: u8 = 1;
+const ITS_END: u8 = 2;
+
 /// `mallopt(3)`: tunes the C library's allocator, whether or not it is the base.
 ///
 /// A program that lets no object have a mapping of its own touches the heap ahead, so that none has pages that are still to
-/// come. In mode `auto` the C library has every new object from then on.
+/// come; and one that lets few have one, and keeps more at the end of the heap than slots do for long, wants freed memory to
+/// be there. In mode `auto` the C library has every new object from then on.
 #[no_mangle]
 pub extern "C" fn mallopt(parameter: c_int, value: c_int) -> c_int {
+    const THRESHOLD: c_int = 128 << 10;
+    const MUCH: c_int = 8 << 20;
     // SAFETY: this is its type.
     let set = unsafe { theirs::<extern "C" fn(c_int, c_int) -> c_int>(c"mallopt") };
     let done = set.map_or(0, |set| set(parameter, value));
-    let all_in_the_heap = done != 0 && (parameter, value) == (libc::M_MMAP_MAX, 0);
-    if all_in_the_heap && raw::config().mode == Mode::Auto {
+    let asks = match parameter {
+        _ if done == 0 => 0,
+        libc::M_MMAP_MAX if value == 0 => LARGE_OBJECTS | ITS_END,
+        libc::M_MMAP_THRESHOLD if value > THRESHOLD => LARGE_OBJECTS,
+        libc::M_TRIM_THRESHOLD if !(0..MUCH).contains(&value) => ITS_END,
+        _ => 0,
+    };
+    let keeps = KEEPS.fetch_or(asks, Relaxed) | asks == LARGE_OBJECTS | ITS_END;
+    if asks != 0 && keeps && raw::config().mode == Mode::Auto {
         // It is part of every build.
         let _ = Brug::set_mode(Mode::Sys);
     }
@@ -85,10 +102,15 @@ pub extern "C" fn mallinfo() -> libc::mallinfo {
 pub extern "C" fn malloc_stats() {
     raw::print_statistics(libc::STDERR_FILENO);
     let usage = raw::usage();
-    raw::complain(format_args!(
-        "mimalloc holds {} bytes, of which in use {}",
-        usage.held, usage.in_use
-    ));
+    let (objects, bytes) = usage.slots;
+    raw::complain(format_args!("objects in slots {objects}, bytes {bytes}"));
+    if usage.held > 0 {
+        raw::complain(format_args!(
+            "mimalloc holds {} bytes, of which in use {}",
+            usage.held, usage.in_use
+        ));
+    }
+    raw::complain(format_args!("the C library, of its own objects alone:"));
     // SAFETY: this is its type.
     if let Some(print) = unsafe { theirs::<extern "C" fn()>(c"malloc_stats") } {
         print();

@@ -389,8 +389,12 @@ fn a_program_changes_its_rights_as_without_the_librarys_thread() {
 fn a_program_that_has_touched_its_heap_ahead_has_no_faults() {
     let program = compiled("ahead.c", "ahead", &[]);
     let words = "ahead: all checks passed\n";
-    assert_eq!(passes_quietly(&mut Command::new(&program)), words);
-    assert_eq!(passes_quietly(&mut under_brug(&program, &[])), words);
+    for server in [&[][..], &["server"]] {
+        let alone = passes_quietly(Command::new(&program).args(server));
+        assert_eq!(alone, words, "{server:?}");
+        let said = passes_quietly(under_brug(&program, &[("BRUG_PURGE_DELAY", "0")]).args(server));
+        assert_eq!(said, words, "{server:?}");
+    }
 }
 
 /// The loader's lock is another thread's, which the child does not have.

@@ -36,6 +36,24 @@ fn objects_of_all_bases_are_counted() {
     }
 }
 
+/// The C library's own words end it, and know nothing of slots.
+#[test]
+fn malloc_stats_names_what_holds_something() {
+    let program = compiled("heap.c", "heap", &[]);
+    for (base, holds) in [("glibc", false), ("mimalloc", true)] {
+        let output = under_brug(&program, &[("BRUG_BASE", base)])
+            .arg("stats")
+            .output();
+        let said = stderr(&output.expect("starts"));
+        assert!(
+            said.contains("\nbrug: objects in slots 1, bytes 100"),
+            "{said}"
+        );
+        assert_eq!(said.contains("mimalloc holds"), holds, "{said}");
+        assert!(said.contains("\nTotal (incl. mmap):\n"), "{said}");
+    }
+}
+
 #[test]
 fn a_program_with_jemalloc_is_told_once_what_is_not_answered() {
     let jemalloc = compiled("heap.c", "libheap.so", &["-DLIBRARY", "-shared", "-fPIC"]);

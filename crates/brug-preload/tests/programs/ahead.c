@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * A real-time program has the C library keep all of its heap, and touches that ahead. Then no object that it
- * allocates, whatever its size, has pages that are still to come.
+ * allocates, whatever its size, has pages that are still to come. With an argument it does so as servers do, which
+ * leave the largest objects their own mappings.
  */
 #include <malloc.h>
 #include <stdlib.h>
@@ -26,14 +27,18 @@ static void *filled(void *object, size_t size)
 	return memset(object, 1, size);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	char *objects[16], *grows = NULL;
 	long before;
 
-	CHECK(mallopt(M_TRIM_THRESHOLD, -1) == 1);
-	CHECK(mallopt(M_MMAP_MAX, 0) == 1);
-	free(filled(malloc(64 * MIB), 64 * MIB));
+	(void)argv;
+	CHECK(mallopt(M_TRIM_THRESHOLD, argc > 1 ? 1 << 30 : -1) == 1);
+	CHECK(mallopt(argc > 1 ? M_MMAP_THRESHOLD : M_MMAP_MAX, argc > 1 ? 32 << 20 : 0) == 1);
+	for (int i = 0; i < 4; i++)
+		objects[i] = filled(malloc(16 * MIB), 16 * MIB);
+	for (int i = 0; i < 4; i++)
+		free(objects[i]);
 	before = faults();
 	for (int i = 0; i < 16; i++)
 		objects[i] = filled(malloc(MIB), MIB);

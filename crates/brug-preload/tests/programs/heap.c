@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * What a program is told about its heap, by the functions of the C library and of jemalloc. With
- * LIBRARY, a library with the name of one of the latter, as a program has that is linked with
+ * What a program is told about its heap, by the functions of the C library and of jemalloc; with an argument, only
+ * what malloc_stats says of one large object. With LIBRARY, a library with the name of one of the latter, as a program has that is linked with
  * jemalloc.
  */
 #include <errno.h>
@@ -112,13 +112,19 @@ static void count(void *lines, const char *text)
 		*(int *)lines += *text == '\n';
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	size_t least = 2 * 100 * COUNT + LARGE * 1000000, before, now, len = sizeof(now);
 	pthread_t other;
 	int lines = 0;
 
+	(void)argv;
 	free(malloc(1));
+	if (argc > 1) {
+		large[0] = malloc(1000000);
+		malloc_stats();
+		return 0;
+	}
 	before = in_use();
 	/* All counts but the system's are of two threads, and so are the objects. */
 	pthread_create(&other, NULL, allocate, small[0]);
