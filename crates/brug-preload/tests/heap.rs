@@ -46,7 +46,7 @@ fn malloc_stats_names_what_holds_something() {
             .output();
         let said = stderr(&output.expect("starts"));
         assert!(
-            said.contains("\nbrug: objects in slots 1, bytes 100"),
+            said.contains("\nbrug: objects in slots 1, bytes 200"),
             "{said}"
         );
         assert_eq!(said.contains("mimalloc holds"), holds, "{said}");

@@ -96,6 +96,13 @@ fn a_program_that_allocates_little_makes_the_system_calls_it_makes_without() {
     }
 }
 
+/// As cat has: it does without the arena, for which the system is asked how many mappings there may be.
+#[test]
+fn a_short_program_with_a_large_buffer_sets_up_no_arena() {
+    let trace = trace(Path::new("/bin/cat"), true, &[]);
+    assert!(!trace.contains("max_map_count"), "{trace}");
+}
+
 /// A program of one thread may count on the number of the next descriptor.
 #[test]
 fn the_librarys_thread_opens_no_file() {

@@ -443,6 +443,27 @@ pub(crate) fn is_there() -> bool {
     SETUP.load(Acquire) == READY
 }
 
+/// New objects that have done without the arena.
+static SPARED: AtomicU32 = AtomicU32::new(0);
+
+/// Returns true if the arena has been reserved, or would have been but for [`can_wait`].
+pub(crate) fn is_due() -> bool {
+    is_there() || SPARED.load(Relaxed) > 0
+}
+
+/// Returns true if a new object of this size is to do without the arena, which is not there: a short program with a few
+/// large buffers would make more system calls to set it up than for all else. What of them grows comes here.
+pub(crate) fn can_wait(size: usize) -> bool {
+    const LARGE: usize = 1 << 20;
+    const FEW: u32 = 4;
+    SETUP.load(Relaxed) == UNTRIED
+        && size < LARGE
+        && SPARED.load(Relaxed) < FEW
+        && !cfg!(miri)
+        && os::keep_errno(os::threads) == Some(1)
+        && SPARED.fetch_add(1, Relaxed) < FEW
+}
+
 #[cold]
 fn set_up() -> bool {
     if SETUP

@@ -212,6 +212,11 @@ fn alloc_slow(size: usize, align: usize, zero: bool) -> *mut u8 {
             }
         }
     }
+    if mode == Mode::Auto && base::place(mode, size) == Owner::Slot && base::current() == Owner::Sys
+        && arena::can_wait(size)
+    {
+        return base::obtain(Owner::Sys, size, align, zero);
+    }
     alloc_in(mode, size, align, zero)
 }
 

@@ -232,7 +232,7 @@ pub(crate) fn aside() -> bool {
 /// takes longer than to copy a few small ones, so it is for objects that the C library would map as well.
 #[inline]
 pub(crate) fn may_move_early(size: usize) -> bool {
-    arena::live() < EARLY_SLOTS && (size >= retain::LEAST_COUNTED || arena::is_there())
+    arena::live() < EARLY_SLOTS && (size >= retain::LEAST_COUNTED || arena::is_due())
 }
 
 fn unpack(cell: &AtomicU64) -> (u64, u64) {

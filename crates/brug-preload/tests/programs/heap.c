@@ -114,14 +114,14 @@ static void count(void *lines, const char *text)
 
 int main(int argc, char **argv)
 {
-	size_t least = 2 * 100 * COUNT + LARGE * 1000000, before, now, len = sizeof(now);
+	size_t least = 2 * 100 * COUNT + LARGE * 2000000, before, now, len = sizeof(now);
 	pthread_t other;
 	int lines = 0;
 
 	(void)argv;
 	free(malloc(1));
 	if (argc > 1) {
-		large[0] = malloc(1000000);
+		large[0] = malloc(2000000);
 		malloc_stats();
 		return 0;
 	}
@@ -131,7 +131,7 @@ int main(int argc, char **argv)
 	pthread_join(other, NULL);
 	allocate(small[1]);
 	for (int i = 0; i < LARGE; i++)
-		large[i] = memset(malloc(1000000), 1, 1000000);
+		large[i] = memset(malloc(2000000), 1, 2000000);
 	now = in_use() - before;
 	if (now < least || now > least * 3 / 2)
 		fail("mallinfo2 with objects", now);
