@@ -4,23 +4,9 @@
 # `limits` how much there is for objects of five sizes, for others after six uses of memory, and for one
 # that `fork` has to promise again, compared with the C library. Before that, all of
 # $tests and $sequences of the test of that name, under no refusal.
+. /lib/tests.sh
 
 export RUST_BACKTRACE=1 TMPDIR=/tmp
-run() {
-	name=$1; shift
-	"$@" >/tmp/said 2>&1 </dev/null
-	code=$?
-	[ $code = 0 ] || { echo "lab: $name ended with $code" >/dev/console
-		tail -n 40 /tmp/said >/dev/console; }
-	printf '{"type": "case", "name": "%s", "exit": %d, "skipped": %d}\n' "$name" $code \
-		"$(grep -c skipped: /tmp/said)"
-}
-# A name that no test has would pass.
-passed() {
-	wanted=$1; shift
-	"$@" || return 1
-	grep -q "^test result: ok. $wanted passed" /tmp/said
-}
 rust() { run "$condition: $1" passed 1 /brug/process --exact "$1" --test-threads=1 --show-output; }
 c() {
 	for settings in BRUG_ALLOC=auto "BRUG_ALLOC=mmap BRUG_RETAIN=0" \

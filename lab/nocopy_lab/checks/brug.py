@@ -16,7 +16,7 @@ from typing import Final
 
 from nocopy_lab import child, crates, initramfs, jobs, progress
 from nocopy_lab.arch import ARM64, X86, Arch
-from nocopy_lab.checks import programs
+from nocopy_lab.checks import judges, programs
 from nocopy_lab.paths import LOGS, REPO, LabError, require_tool
 from nocopy_lab.run import Outcome
 
@@ -122,17 +122,7 @@ def arm64_files(_image: str) -> dict[str, bytes]:
 def judge_guest(outcomes: Sequence[Outcome]) -> None:
     """Every case ran, none was skipped, all ended well."""
     (outcome,) = outcomes
-    expected = guest_cases(outcome.job.machine.arch)
-    cases = outcome.rows("case")
-    bad = [f"{case['name']} ({case['exit']})" for case in cases if case["exit"]]
-    if bad:
-        raise LabError(f"{'; '.join(bad)}; see {outcome.console}")
-    outcome.require()
-    idle = [case["name"] for case in cases if case["skipped"]]
-    if idle:
-        raise LabError(f"skipped although the guest permits it: {'; '.join(idle)}")
-    if len(cases) != expected:
-        raise LabError(f"{len(cases)} of {expected} cases ran; see {outcome.console}")
+    judges.cases(outcome, guest_cases(outcome.job.machine.arch))
 
 
 # ----------------------------------------------------------------------------- stricter tools

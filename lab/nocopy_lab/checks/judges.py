@@ -389,6 +389,20 @@ def broken_rows(outcomes: Sequence[Outcome]) -> None:
         outcome.require()
 
 
+def cases(outcome: Outcome, expected: int) -> None:
+    """So many cases of tests ran, none was skipped, all ended well."""
+    rows = outcome.rows("case")
+    bad = [f"{case['name']} ({case['exit']})" for case in rows if case["exit"]]
+    if bad:
+        raise LabError(f"{'; '.join(bad)}; see {outcome.console}")
+    outcome.require()
+    idle = [case["name"] for case in rows if case["skipped"]]
+    if idle:
+        raise LabError(f"skipped although the guest permits it: {'; '.join(idle)}")
+    if len(rows) != expected:
+        raise LabError(f"{len(rows)} of {expected} cases ran; see {outcome.console}")
+
+
 # Pages by which an image may grow with what else there is: the first has nothing of the file.
 GROWN: Final = 2048
 
