@@ -5,7 +5,7 @@
 //! | variable | |
 //! |---|---|
 //! | `PDIO_FUZZ_SEED` | the first seed; the next sequences count on. By default the same few |
-//! | `PDIO_FUZZ_SECONDS` | begin sequences for so long, instead of a few |
+//! | `PDIO_FUZZ_SECONDS` | begin sequences for so long, and a few on however slow a machine |
 //! | `PDIO_FUZZ_FILE` | run this sequence instead, as a failure left it |
 //! | `PDIO_FUZZ_GO_ON` | report differences and go on |
 //! | `PDIO_FUZZ_ON` | run all on this filesystem; on NFS and FUSE the library must take no stream |
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use common::{compiled, library};
 use sequences::{generate, generate_without, Bench, Sequence};
 
-/// Sequences that `cargo test` runs, and how many of ten must at least have streams taken.
+/// Sequences that run at least, and of `cargo test` all; and how many of ten must at least have streams taken.
 const FEW: u64 = 10;
 const TAKEN_OF_TEN: u64 = 5;
 /// Filesystems on which the library takes none.
@@ -79,7 +79,7 @@ fn random_sequences_do_what_they_do_without_the_library() {
     let without = std::env::var("PDIO_FUZZ_WITHOUT").unwrap_or_default();
     let mut seed = first;
     let (mut ran, mut with_streams, mut streams, mut failed) = (0, 0, 0, 0);
-    while end.map_or(ran < FEW, |end| Instant::now() < end) {
+    while ran < FEW || end.is_some_and(|end| Instant::now() < end) {
         let made = generate_without(seed, &without);
         seed += 1;
         let Some(sequence) = made else { continue };
