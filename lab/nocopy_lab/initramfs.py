@@ -140,13 +140,13 @@ def libraries(path: Path) -> dict[str, bytes]:
     return {name.lstrip("/"): Path(name).resolve().read_bytes() for name in found}
 
 
-def placed(name: str, program: Path) -> dict[str, bytes]:
-    """A program at this path of the guest, without what debuggers read, and its libraries."""
-    strip = require_tool("strip", "binutils")
+def placed(name: str, program: Path, arch: Arch = X86) -> dict[str, bytes]:
+    """A program at this path of the guest, without what debuggers read, and the libraries of one
+    that is of this machine."""
     with tempfile.TemporaryDirectory(prefix="nocopy-") as temp:
         stripped = Path(temp) / program.name
-        child.output([strip, "--strip-debug", "-o", stripped, program])
-        return {name: stripped.read_bytes(), **libraries(program)}
+        child.output([arch.tool("strip"), "--strip-debug", "-o", stripped, program])
+        return {name: stripped.read_bytes(), **({} if arch.foreign else libraries(program))}
 
 
 # Which package has a program of the host that guests may need.

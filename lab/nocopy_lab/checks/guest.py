@@ -10,7 +10,7 @@ from typing import Final
 from nocopy_lab import jobs, traces
 from nocopy_lab.arch import ARM64
 from nocopy_lab.board import Disk, Machine, null_disk
-from nocopy_lab.checks import brug, judges, recorder, soak, storage
+from nocopy_lab.checks import brug, judges, pdio_arm64, recorder, soak, storage
 from nocopy_lab.checks.kinds import BOTH, NO_IMAGE, OLDER, SMALL, GuestCheck
 from nocopy_lab.checks.kunit import (
     DMEM,
@@ -748,6 +748,22 @@ GUEST_CHECKS: Final[list[GuestCheck]] = [
         ],
         brug.judge_guest,
         brug.arm64_files,
+    ),
+    GuestCheck(
+        "guest: pdio and libpdio.so on arm64",
+        "arm64",
+        [
+            Job(
+                "pdio-arm64",
+                pdio_arm64.script(),
+                NO_IMAGE,
+                Machine("arm64", memory_mib=2048, cma_mib=0),
+                programs=("mke2fs",),
+                scratch_mib=(1024,),
+            )
+        ],
+        pdio_arm64.judge,
+        pdio_arm64.files,
     ),
     GuestCheck(
         "guest: DRM dumb buffers under load on arm64",
