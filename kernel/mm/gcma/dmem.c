@@ -82,7 +82,6 @@
 #include <linux/bitmap.h>
 #include <linux/hash.h>
 #include <linux/highmem.h>
-#include <linux/kmsan.h>
 #include <linux/lockdep.h>
 #include <linux/math.h>
 #include <linux/mm.h>
@@ -130,7 +129,7 @@ struct dmem_place {
 /* The pfn of the frame that this CPU copies into or out of; zero if there is none. */
 static DEFINE_PER_CPU(unsigned long, dmem_hazard);
 
-/* The area of a frame, or %NULL if that is not lent yet. */
+/* The area of a frame, or %NULL if no area has it: of a set's last ways, or not added yet. */
 static struct dmem_area *frame_area(const struct dmem *dmem, unsigned long nr)
 {
 	unsigned int i;
@@ -419,7 +418,7 @@ static void set_renew(const struct dmem *dmem, struct dmem_set *set, u32 changes
 static __always_inline bool place_free(const struct dmem *dmem, struct dmem_place *place,
 				       unsigned int client)
 {
-	/* Pairs with dmem_changed(): not owned, or lent, then counted. */
+	/* Pairs with dmem_changed(): not owned, or for a client, then counted. */
 	u32 changes = atomic_read_acquire(&dmem->changes);
 	struct dmem_set *set = place->set;
 	u64 ways;
