@@ -119,6 +119,7 @@ struct dmem_place {
 	u32 first;		/* of the group's sets */
 	u32 nr_sets;		/* of the group */
 	u32 start;		/* in which of them is the piece's first page */
+	u32 set_nr;		/* of the locked set */
 	struct dmem_set *set;
 	unsigned int way;
 	unsigned long nr;
@@ -153,47 +154,51 @@ static inline bool frame_owned(const struct dmem_area *area, unsigned long nr)
 				area->owned);
 }
 
-static void place_lock(struct dmem_place *place, struct dmem_set *set)
+static void place_lock(const struct dmem *dmem, struct dmem_place *place, u32 nr)
 	__acquires(&place->set->lock)
 {
 	unsigned long flags;
 
-	raw_spin_lock_irqsave(&set->lock, flags);
-	place->set = set;
+	place->set_nr = nr;
+	place->set = dmem->set + nr;
+	raw_spin_lock_irqsave(&place->set->lock, flags);
 	place->flags = flags;
 }
 
-/* Find out in which sets the pages of a piece are. */
-static void place_piece(const struct dmem *dmem, struct dmem_place *place,
-			const void *space, unsigned long offset)
+/* In which sets the pages of a piece are; none is locked. */
+static struct dmem_place place_piece(const struct dmem *dmem, const void *space,
+				     unsigned long offset)
 {
 	u64 hash = (offset >> DMEM_PIECE_ORDER) * GOLDEN_RATIO_64;
 	const struct dmem_class *class;
-	u32 group;
+	u32 number, group, nr_sets;
 
 	hash = ((hash ^ hash >> 32) + (unsigned long)space) * GOLDEN_RATIO_64;
 	hash = (hash ^ hash >> 32) * GOLDEN_RATIO_64;
 	hash ^= hash >> 32;
 	/* The class takes the lowest bits of the hash, the group the upper half. */
-	place->hash = hash;
-	place->class = dmem->nr_led ? min_t(u32, hash % LEADER_SHARE, FOLLOWER) : FOLLOWER;
-	class = &dmem->class[place->class];
+	number = dmem->nr_led ? min_t(u32, hash % LEADER_SHARE, FOLLOWER) : FOLLOWER;
+	class = &dmem->class[number];
 	group = reciprocal_scale(hash >> 32, class->groups);
-	place->first = class->first + group * class->width + min(group, class->wide);
-	place->nr_sets = class->width + (group < class->wide);
-	/* Many pieces have few pages; so each begins with another set. */
-	place->start = reciprocal_scale((u32)(hash >> 8), place->nr_sets);
+	nr_sets = class->width + (group < class->wide);
+	return (struct dmem_place) {
+		.hash = hash,
+		.class = number,
+		.first = class->first + group * class->width + min(group, class->wide),
+		.nr_sets = nr_sets,
+		/* Many pieces have few pages; so each begins with another set. */
+		.start = reciprocal_scale((u32)(hash >> 8), nr_sets),
+	};
 }
 
-/* The set of a page of the piece. */
-static struct dmem_set *place_set(const struct dmem *dmem, const struct dmem_place *place,
-				  unsigned long offset)
+/* Which set a page of the piece is in. */
+static u32 place_set(const struct dmem_place *place, unsigned long offset)
 {
 	u32 index = place->start + offset % PIECE;
 
 	while (index >= place->nr_sets)
 		index -= place->nr_sets;
-	return dmem->set + place->first + index;
+	return place->first + index;
 }
 
 /* Turn to a way of the locked set. */
@@ -202,7 +207,7 @@ static void place_turn(const struct dmem *dmem, struct dmem_place *place,
 {
 	lockdep_assert_held(&place->set->lock);
 	place->way = way;
-	place->nr = (unsigned long)way * dmem->nr_sets + (place->set - dmem->set);
+	place->nr = (unsigned long)way * dmem->nr_sets + place->set_nr;
 	place->area = frame_area(dmem, place->nr);
 }
 
@@ -210,7 +215,7 @@ static void place_turn(const struct dmem *dmem, struct dmem_place *place,
  * Announce a copy into or out of the frame, or a change of its live or zero bit.
  * Returns false if neither is allowed, because the frame is owned.
  */
-static bool place_enter(struct dmem_place *place)
+static __always_inline bool place_enter(struct dmem_place *place)
 {
 	lockdep_assert_held(&place->set->lock);
 	/* What was done to another frame of the set, then leave that one. */
@@ -289,7 +294,7 @@ static __always_inline int set_find(const struct dmem_set *set, u8 tag,
 	for (first = 0; first < DMEM_WAYS; first += 8) {
 		/* Others store under other keys, and drop pages. */
 		same = zero_bytes(data_race(eight_tags(set, first)) ^ wanted);
-		for (; same; same &= same - 1) {
+		for (; unlikely(same); same &= same - 1) {
 			way = first + __ffs64(same) / 8;
 			/* Likewise. */
 			if (data_race(set->way[way].offset == offset &&
@@ -308,7 +313,7 @@ place_lock_find(const struct dmem *dmem, struct dmem_place *place,
 {
 	int way;
 
-	place_lock(place, place_set(dmem, place, offset));
+	place_lock(dmem, place, place_set(place, offset));
 	way = set_find(place->set, place_tag(place), space, offset);
 	if (way < 0)
 		return false;
@@ -358,10 +363,10 @@ static void choose_policy(struct dmem *dmem)
 		   gain * PAYS_SHARE <= offered[GENEROUS] * offered[THRIFTY]);
 }
 
-static void count_offered(struct dmem *dmem, unsigned int class)
+static void count_offered(struct dmem *dmem, unsigned int class, unsigned int nr)
 {
 	if (class != FOLLOWER &&
-	    atomic_inc_return(&dmem->offered[class]) % ROUND_PAGES == 0)
+	    atomic_add_return(nr, &dmem->offered[class]) % ROUND_PAGES < nr)
 		choose_policy(dmem);
 }
 
@@ -372,8 +377,9 @@ static void count_found(struct dmem *dmem, unsigned int class)
 }
 
 /* Enter the frame of a way of the locked set if a page of a client may take it. */
-static bool place_enter_way(const struct dmem *dmem, struct dmem_place *place,
-			    unsigned int way, unsigned int client)
+static __always_inline bool place_enter_way(const struct dmem *dmem,
+					    struct dmem_place *place,
+					    unsigned int way, unsigned int client)
 {
 	const struct dmem_area *area;
 
@@ -463,17 +469,18 @@ static __always_inline int place_replace(const struct dmem *dmem, struct dmem_pl
 
 /*
  * Store one page of the piece; see dmem_store(). It replaces only content whose RRPV
- * is @least or more, and starts at @rrpv. Without a page, only find out whether there is
+ * is @least or more, and starts at @rrpv. Without a folio, only find out whether there is
  * room.
  */
 static bool store_page(struct dmem *dmem, struct dmem_place *place,
-		       struct page *page, const void *space, unsigned long offset,
+		       struct folio *folio, unsigned long nr,
+		       const void *space, unsigned long offset,
 		       unsigned int client, bool secret, int least, unsigned int rrpv)
 {
 	struct dmem_set *set;
 	int lost = RRPV_MAX;
 	bool stored;
-	u64 low;
+	u64 low, bit;
 
 	/* Drop an older copy first: a key never has two live frames. */
 	if (unlikely(place_lock_find(dmem, place, space, offset)))
@@ -481,9 +488,10 @@ static bool store_page(struct dmem *dmem, struct dmem_place *place,
 	set = place->set;
 	stored = place_free(dmem, place, client) ||
 		 (lost = place_replace(dmem, place, client, least)) >= 0;
-	if (!stored || !page)
+	if (!stored || !folio)
 		goto out;
-	if (set->used & BIT_ULL(place->way)) {
+	bit = BIT_ULL(place->way);
+	if (set->used & bit) {
 		if (test_bit(place->nr, dmem->live))
 			this_cpu_inc(place->area->stats->evicted[place_client(place)]);
 		for (; lost < RRPV_MAX; lost++) {
@@ -493,11 +501,16 @@ static bool store_page(struct dmem *dmem, struct dmem_place *place,
 		}
 		set->hand = (place->way + 1) % DMEM_WAYS;
 	}
+	set->used |= bit;
+	set->tag[place->way] = place_tag(place);
+	set->way[place->way] = (struct dmem_frame) { space, offset };
+	WRITE_ONCE(set->client, (set->client & ~bit) | (u64)client << place->way);
+	set_rrpv(set, place->way, rrpv);
 	if (test_bit(place->nr, dmem->zero))
 		clear_bit(place->nr, dmem->zero);
 	if (test_bit(place->nr, dmem->secret) != secret)
 		change_bit(place->nr, dmem->secret);
-	stored = copy_content(frame_page(place->area, place->nr), page);
+	stored = copy_content(frame_page(place->area, place->nr), folio_page(folio, nr));
 	if (unlikely(!stored)) {
 		/* The rest may be a secret that was there before. */
 		set_bit(place->nr, dmem->secret);
@@ -505,11 +518,6 @@ static bool store_page(struct dmem *dmem, struct dmem_place *place,
 		goto out;
 	}
 	set_bit(place->nr, dmem->live);
-	set->used |= BIT_ULL(place->way);
-	set->tag[place->way] = place_tag(place);
-	set->way[place->way] = (struct dmem_frame) { space, offset };
-	WRITE_ONCE(set->client, (set->client & ~BIT_ULL(place->way)) | (u64)client << place->way);
-	set_rrpv(set, place->way, rrpv);
 	this_cpu_inc(place->area->stats->stored[client]);
 out:
 	place_unlock(place);
@@ -536,36 +544,36 @@ bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 {
 	unsigned long i, nr = folio_nr_pages(folio);
 	bool workingset = flags & DMEM_WORKINGSET;
-	bool thrifty, look, stored = true;
-	struct dmem_place place;
-	int least = 0, pass;
+	struct dmem_place place = place_piece(dmem, space, offset);
+	bool thrifty = place.class == FOLLOWER ? READ_ONCE(dmem->thrifty) :
+						 place.class == THRIFTY;
+	struct folio *from = folio;
+	int least = 0;
 
-	place_piece(dmem, &place, space, offset);
-	thrifty = place.class == FOLLOWER ? READ_ONCE(dmem->thrifty) :
-					    place.class == THRIFTY;
 	if (thrifty && workingset)
 		least = RRPV_MAX;
 	else if (thrifty && (place.hash >> 8) % CHANCE_SHARE)
 		least = RRPV_MAX + 1;
+	count_offered(dmem, place.class, nr);
 	/* If one page found no room, the others would be copied in vain: so look first. */
-	look = nr > 1 && least;
-	for (pass = !look; pass < 2 && stored; pass++)
-		for (i = 0; i < nr; i++) {
-			if (i ? (offset + i) % PIECE == 0 : pass && look)
-				place_piece(dmem, &place, space, offset + i);
-			if (!pass || !look)
-				count_offered(dmem, place.class);
-			if (stored)
-				stored = store_page(dmem, &place,
-						    pass ? folio_page(folio, i) : NULL,
-						    space, offset + i, client,
-						    flags & DMEM_SECRET, least,
-						    RRPV_MAX - (workingset || !thrifty));
+	if (nr > 1 && least)
+		from = NULL;
+	i = 0;
+	while (store_page(dmem, &place, from, i, space, offset + i, client,
+			  flags & DMEM_SECRET, least, RRPV_MAX - (workingset || !thrifty))) {
+		if (++i == nr) {
+			if (from)
+				return true;
+			from = folio;
+			i = 0;
 		}
+		if (!i || (offset + i) % PIECE == 0)
+			place = place_piece(dmem, space, offset + i);
+	}
 	/* What was there before goes with what did not come to stay; of one page it has gone. */
-	if (!stored && nr > 1)
+	if (nr > 1)
 		dmem_invalidate(dmem, space, offset, nr);
-	return stored;
+	return false;
 }
 
 /**
@@ -582,11 +590,9 @@ bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
 	       struct page *page, unsigned int client)
 {
-	struct dmem_place place;
-	bool found;
+	struct dmem_place place = place_piece(dmem, space, offset);
+	bool found = place_lock_find(dmem, &place, space, offset);
 
-	place_piece(dmem, &place, space, offset);
-	found = place_lock_find(dmem, &place, space, offset);
 	if (found) {
 		found = copy_content(page, frame_page(place.area, place.nr));
 		place_empty(dmem, &place);
@@ -612,11 +618,9 @@ bool dmem_load(struct dmem *dmem, const void *space, unsigned long offset,
  */
 bool dmem_has(struct dmem *dmem, const void *space, unsigned long offset)
 {
-	struct dmem_place place;
-	bool found;
+	struct dmem_place place = place_piece(dmem, space, offset);
+	bool found = place_lock_find(dmem, &place, space, offset);
 
-	place_piece(dmem, &place, space, offset);
-	found = place_lock_find(dmem, &place, space, offset);
 	place_unlock(&place);
 	return found;
 }
@@ -652,7 +656,7 @@ ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 		size_t part = min(PAGE_SIZE - from, len - done);
 
 		if (!done || offset % PIECE == 0)
-			place_piece(dmem, &place, space, offset);
+			place = place_piece(dmem, space, offset);
 		found = place_lock_find(dmem, &place, space, offset);
 		if (found) {
 			void *start = kmap_local_page(frame_page(place.area, place.nr));
@@ -671,7 +675,7 @@ ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 		this_cpu_inc(place.area->stats->served[client]);
 		/* A page that is read in parts counts once, with its first byte. */
 		if (!from) {
-			count_offered(dmem, place.class);
+			count_offered(dmem, place.class, 1);
 			count_found(dmem, place.class);
 		}
 		done += part;
@@ -697,9 +701,10 @@ void dmem_invalidate(struct dmem *dmem, const void *space, unsigned long offset,
 
 	for (i = 0; i < nr; i++, offset++) {
 		if (!i || offset % PIECE == 0)
-			place_piece(dmem, &place, space, offset);
+			place = place_piece(dmem, space, offset);
 		/* Mostly nothing is there of a folio that found no room; no lock tells as much. */
-		if (set_find(place_set(dmem, &place, offset), place_tag(&place), space, offset) < 0)
+		if (set_find(dmem->set + place_set(&place, offset), place_tag(&place), space,
+			     offset) < 0)
 			continue;
 		if (place_lock_find(dmem, &place, space, offset))
 			place_empty(dmem, &place);
@@ -765,7 +770,7 @@ unsigned long dmem_sweep(struct dmem_area *area, unsigned long first,
 
 	nr = area->first + first;
 	for (; nr = sweep_next(area, nr, end, what), nr < end; nr++) {
-		place_lock(&place, dmem->set + nr % dmem->nr_sets);
+		place_lock(dmem, &place, nr % dmem->nr_sets);
 		place_turn(dmem, &place, nr / dmem->nr_sets);
 		if (place_enter(&place)) {
 			if (test_bit(nr, dmem->live) && what & BIT(place_client(&place))) {
@@ -851,14 +856,17 @@ void dmem_set_clients(struct dmem_area *area, unsigned int clients)
  */
 static unsigned long clear_owned(unsigned long *bitmap, unsigned long first, unsigned long nr)
 {
-	unsigned long end = first + nr, sum = 0, mask, next;
+	unsigned long end = first + nr, sum = 0, mask, next, found;
 
 	for (; first < end; first = next) {
 		unsigned long *word = bitmap + BIT_WORD(first);
 
 		next = min(end, round_down(first, BITS_PER_LONG) + BITS_PER_LONG);
 		mask = BITMAP_FIRST_WORD_MASK(first) & BITMAP_LAST_WORD_MASK(next);
-		sum += hweight_long(READ_ONCE(*word) & mask);
+		found = READ_ONCE(*word) & mask;
+		if (!found)
+			continue;
+		sum += hweight_long(found);
 		if (mask == ~0UL)
 			WRITE_ONCE(*word, 0);
 		else
