@@ -229,28 +229,6 @@ DEFINE_CLASS(gcma_page_invalidation, struct address_space *, gcma_invalidate_end
 				   (loff_t)last << PAGE_SHIFT),
 	     struct address_space *mapping, pgoff_t first, pgoff_t last)
 
-/* gcma_invalidate_begin(), and nobody reads pages of the file into the cache meanwhile. */
-static inline struct address_space *
-gcma_exclude_begin(struct address_space *mapping, loff_t start, loff_t end)
-{
-	struct address_space *begun = gcma_invalidate_begin(mapping, start, end);
-
-	if (begun)
-		filemap_invalidate_lock(begun);
-	return begun;
-}
-
-static inline void gcma_exclude_end(struct address_space *begun)
-{
-	if (begun)
-		filemap_invalidate_unlock(begun);
-	gcma_invalidate_end(begun);
-}
-
-DEFINE_CLASS(gcma_exclusion, struct address_space *, gcma_exclude_end(_T),
-	     gcma_exclude_begin(mapping, start, end),
-	     struct address_space *mapping, loff_t start, loff_t end)
-
 /*
  * Is there anything to invalidate: resident pages, or copies of pages from the one with
  * the byte @start to that with @end? In any context.

@@ -130,13 +130,12 @@ struct dmem_place {
 /* The pfn of the frame that this CPU copies into or out of; zero if there is none. */
 static DEFINE_PER_CPU(unsigned long, dmem_hazard);
 
-/* The area of a frame, or %NULL if no area has it: of a set's last ways, or not added yet. */
+/* The area of a frame, or %NULL if no area has it, as may be with a set's last ways. */
 static struct dmem_area *frame_area(const struct dmem *dmem, unsigned long nr)
 {
 	unsigned int i;
 
-	/* Pairs with smp_store_release() in dmem_add_area(). */
-	for (i = 0; i < smp_load_acquire(&dmem->nr_areas); i++)
+	for (i = 0; i < dmem->nr_areas; i++)
 		if (nr - dmem->area[i]->first < dmem->area[i]->nr)
 			return dmem->area[i];
 	return NULL;
@@ -392,8 +391,8 @@ static __always_inline bool place_enter_way(const struct dmem *dmem,
 
 /*
  * A page cannot take a way. If the owner has its frame, perhaps for long, or nobody may
- * store there, it is made a way that is not free, of no key, and tried last, until
- * frames have changed hands. Otherwise every store would try it first.
+ * store there, it is made a way that is not free, of no key, and not tried again until
+ * frames have changed hands. Otherwise every store would try it.
  */
 static noinline void place_pass_over(const struct dmem_place *place)
 {
@@ -404,7 +403,7 @@ static noinline void place_pass_over(const struct dmem_place *place)
 		return;
 	way_forget(set, place->way);
 	set->used |= BIT_ULL(place->way);
-	set_rrpv(set, place->way, 0);
+	set->lost |= BIT_ULL(place->way);
 }
 
 /* Free the ways of the locked set whose content has gone with the frame since. */
@@ -415,6 +414,7 @@ static void set_renew(const struct dmem *dmem, struct dmem_set *set, u32 changes
 
 	lockdep_assert_held(&set->lock);
 	set->changes = changes;
+	set->lost = 0;
 	for (way = 0; way < DMEM_WAYS; way++, nr += dmem->nr_sets)
 		if (!test_bit(nr, dmem->live))
 			way_forget(set, way);
@@ -455,7 +455,7 @@ static __always_inline int place_replace(const struct dmem *dmem, struct dmem_pl
 	for (rrpv = RRPV_MAX; rrpv >= least; rrpv--) {
 		/* Those that have it, the one at the hand first. */
 		ways = ~((set->rrpv[0] ^ -(u64)(rrpv & 1)) | (set->rrpv[1] ^ -(u64)(rrpv >> 1)));
-		for (ways = ror64(ways, set->hand); ways; ways &= ways - 1) {
+		for (ways = ror64(ways & ~set->lost, set->hand); ways; ways &= ways - 1) {
 			if (place_enter_way(dmem, place, (set->hand + __ffs64(ways)) % DMEM_WAYS,
 					    client))
 				return rrpv;
@@ -799,8 +799,7 @@ void dmem_invalidate_all(struct dmem *dmem)
 {
 	unsigned int i;
 
-	/* Pairs with smp_store_release() in dmem_add_area(). */
-	for (i = 0; i < smp_load_acquire(&dmem->nr_areas); i++)
+	for (i = 0; i < dmem->nr_areas; i++)
 		dmem_sweep(dmem->area[i], 0, dmem->area[i]->nr, DMEM_ALL);
 }
 
@@ -895,7 +894,7 @@ unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
 {
 	unsigned long waits;
 
-	atomic_long_sub(nr, &area->dmem->idle);
+	atomic_long_sub(nr, &area->idle);
 	waits = wait_for_copies(area, first, nr);
 	this_cpu_add(area->stats->copy_waits, waits);
 	return waits;
@@ -921,7 +920,7 @@ unsigned long dmem_release(struct dmem_area *area, unsigned long first,
 
 	clear_owned(area->dmem->zero, area->first + first, nr);
 	this_cpu_add(area->stats->discarded[0], gone);
-	atomic_long_add(nr, &area->dmem->idle);
+	atomic_long_add(nr, &area->idle);
 	/* Pairs with test_bit_acquire() in frame_owned(): not live, then not owned. */
 	smp_wmb();
 	return gone;
@@ -1045,11 +1044,12 @@ void dmem_exit(struct dmem *dmem)
 }
 
 /**
- * dmem_add_area() - begin to store in an area
- * @dmem: the cache, of which nothing is used before it has an area
+ * dmem_add_area() - add an area to a cache
+ * @dmem: the cache, in which nothing has been stored yet
  * @area: the area, whose first group of members is filled in; stays for good
  *
- * Context: Process. The caller sees to it that there is one at a time.
+ * Context: Process. The caller sees to it that there is one at a time, and publishes
+ * them all.
  * Return: 0; -ENOSPC if there are too many areas or frames; or -ENOMEM.
  */
 int dmem_add_area(struct dmem *dmem, struct dmem_area *area)
@@ -1079,12 +1079,7 @@ int dmem_add_area(struct dmem *dmem, struct dmem_area *area)
 		for (i = 0; i < dmem->nr_sets; i++)
 			raw_spin_lock_init(&dmem->set[i].lock);
 	}
-	dmem->area[nr] = area;
-	/* Pairs with smp_load_acquire() wherever areas are looked at. */
-	smp_store_release(&dmem->nr_areas, nr + 1);
-	/* Pairs with atomic_long_read_acquire() in gcma_store(). */
-	atomic_long_fetch_add_release(area->nr, &dmem->idle);
-	/* Pairs with atomic_read_acquire() in place_free(): there, then counted. */
-	dmem_changed(dmem);
+	atomic_long_set(&area->idle, area->nr);
+	dmem->area[dmem->nr_areas++] = area;
 	return 0;
 }

@@ -39,6 +39,7 @@ struct dmem_set {
 	u32 changes;		/* of frames' owners, that it has seen */
 	u32 hand;		/* where a way for the next page is looked for */
 	u64 used;		/* ways that are not free */
+	u64 lost;		/* those of them that nobody could take when last tried */
 	u64 client;		/* ways whose content is the second client's */
 	u64 rrpv[2];		/* the lower bit of each way, and the higher */
 	u8 tag[DMEM_WAYS] __aligned(8);	/* zero if the way has no key */
@@ -76,6 +77,7 @@ struct dmem_area {
 	unsigned int owned_order;
 	unsigned int clients;		/* bit mask of those that may store */
 
+	atomic_long_t idle;		/* frames that the owner does not have */
 	struct dmem *dmem;
 	unsigned long first;		/* number of frames in areas before it */
 	struct dmem_stats __percpu *stats;
@@ -85,7 +87,6 @@ struct dmem {
 	struct dmem_area *area[DMEM_MAX_AREAS];	/* never removed */
 	unsigned int nr_areas;
 	unsigned long nr;		/* frames of all areas there will be */
-	atomic_long_t idle;		/* frames that their owners do not have */
 	u32 nr_sets;
 	u32 nr_led;			/* sets of each class of leaders */
 	struct dmem_class class[DMEM_LEADERS + 1];
@@ -122,6 +123,18 @@ void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
 		     unsigned long nr);
 unsigned long dmem_cached(const struct dmem_area *area, unsigned int client);
 unsigned long dmem_sum(const struct dmem_area *area, size_t counter);
+
+/* Frames in areas of some clients that the owners do not have. */
+static inline unsigned long dmem_idle(const struct dmem *dmem, unsigned int clients)
+{
+	unsigned long sum = 0;
+	unsigned int i;
+
+	for (i = 0; i < dmem->nr_areas; i++)
+		if (READ_ONCE(dmem->area[i]->clients) & clients)
+			sum += atomic_long_read(&dmem->area[i]->idle);
+	return sum;
+}
 
 /* Frames have changed hands: a store looks at the ways of its set again. */
 static inline void dmem_changed(struct dmem *dmem)

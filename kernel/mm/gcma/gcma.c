@@ -83,7 +83,6 @@
  * @cma: the CMA area, whose lock protects the rest
  * @area: its frames as dmem sees them
  * @dir: in sysfs, which shows what follows
- * @frames: pages of the area
  * @owned: pages that are allocated, in quarantine or poisoned
  * @quarantined: pages in quarantine
  * @poisoned: pages out of use, as their memory is broken
@@ -97,7 +96,7 @@ struct gcma {
 	struct cma		*cma;
 	struct dmem_area	area;
 	struct kobject		dir;
-	unsigned long		frames, owned, quarantined, poisoned;
+	unsigned long		owned, quarantined, poisoned;
 	unsigned long		allocs, alloc_fails, bad_releases;
 	unsigned long		quarantine[];
 };
@@ -557,7 +556,7 @@ static void tidy(struct work_struct *work)
 		/* Pairs with smp_mb() in __gcma_forget_encrypted(): free, then look. */
 		smp_mb();
 		if (gcma_wipes() || READ_ONCE(key_removed))
-			dmem_sweep(&gcma->area, 0, gcma->frames,
+			dmem_sweep(&gcma->area, 0, gcma->area.nr,
 				   DMEM_CLEAR | (gcma_wipes() ? 0 : DMEM_ONLY_SECRET));
 		if (READ_ONCE(gcma->quarantined))
 			queue_delayed_work(system_dfl_wq, &gcma_tidy_work, HZ / 10);
@@ -655,7 +654,7 @@ void __gcma_forget_encrypted(void)
 	/* Pairs with smp_mb() in gcma_release() and tidy(), which see to their frames then. */
 	smp_mb();
 	list_for_each_entry(gcma, &gcma_areas, list)
-		dmem_sweep(&gcma->area, 0, gcma->frames, DMEM_ALL | DMEM_CLEAR | DMEM_ONLY_SECRET);
+		dmem_sweep(&gcma->area, 0, gcma->area.nr, DMEM_ALL | DMEM_CLEAR | DMEM_ONLY_SECRET);
 }
 
 #ifdef SWAP_TABLE_HAS_ZEROFLAG /* Linux 7.3, which has an interface for such pages */
@@ -765,9 +764,8 @@ bool __init gcma_activate(struct cma *cma, unsigned long first_pfn)
 		__ClearPageReserved(page);
 		set_page_count(page, 1);
 	}
-	atomic_long_sub(gcma->owned, &gcma_dmem.idle);
+	atomic_long_sub(gcma->owned, &gcma->area.idle);
 	gcma->cma = cma;
-	gcma->frames = cma->count;
 	cma->gcma = gcma;
 	cma->gcma_clients = clients;
 	list_add_tail(&gcma->list, &gcma_areas);
@@ -812,7 +810,7 @@ static int prepare(struct gcma *gcma, unsigned long count)
 	struct cma *cma = gcma->cma;
 	unsigned long bit, first, nr;
 
-	if (!count || count > gcma->frames)
+	if (!count || count > gcma->area.nr)
 		return -EINVAL;
 	if (!must_zero(GFP_KERNEL))
 		return 0;
@@ -846,7 +844,7 @@ static int gcma_pm(struct notifier_block *nb, unsigned long event, void *data)
 		dmem_set_clients(&gcma->area, away ? 0 :
 				 gcma->cma->gcma_clients / GCMA_FILE);
 		if (away)
-			dmem_sweep(&gcma->area, 0, gcma->frames, DMEM_CLEAR);
+			dmem_sweep(&gcma->area, 0, gcma->area.nr, DMEM_CLEAR);
 	}
 	return NOTIFY_OK;
 }
@@ -866,7 +864,7 @@ static int gcma_hotplug(struct notifier_block *nb, unsigned long event, void *da
 		unsigned long first = cma_range(gcma->cma)->base_pfn;
 
 		if (first < block->start_pfn + block->nr_pages &&
-		    block->start_pfn < first + gcma->frames)
+		    block->start_pfn < first + gcma->area.nr)
 			return notifier_from_errno(-EBUSY);
 	}
 	return NOTIFY_OK;
@@ -940,7 +938,8 @@ static struct kobj_attribute clients_attr = __ATTR_RW(clients);
 static struct kobj_attribute prepare_attr = __ATTR_WO(prepare);
 
 static struct attribute *area_attrs[] = {
-	&clients_attr.attr, &prepare_attr.attr, AREA(frames), AREA(owned),
+	&clients_attr.attr, &prepare_attr.attr,
+	COUNTER(frames, area_show, offsetof(struct gcma, area.nr)), AREA(owned),
 	AREA(quarantined), AREA(poisoned), AREA(allocs), AREA(alloc_fails),
 	AREA(bad_releases),
 	COUNTER(copy_waits, stats_show, offsetof(struct dmem_stats, copy_waits)), NULL,
