@@ -167,9 +167,6 @@ class Outcome:
     def rows(self, kind: str) -> list[Row]:
         return [row for row in self.results if row.get("type") == kind]
 
-    def text(self) -> str:
-        return self.said
-
 
 # How QEMU's log shows a processor that is reset: all of its registers.
 _REGISTERS: Final = re.compile(r" *([A-Za-z]+\d* *=|CPU Reset|FPU disabled|FPSCR:)")
@@ -396,7 +393,7 @@ def _ended(status: int) -> str:
 
 def _verdict(outcome: Outcome, reader: _Reader, status: int | None, log: Path) -> str | None:
     name = outcome.job.name
-    found = splats(outcome.text(), outcome.job.allow)
+    found = splats(outcome.said, outcome.job.allow)
     if found:
         return f"{name}: the kernel complains: {found[0].strip()[:160]}"
     if outcome.cut and status == -signal.SIGKILL:
@@ -404,7 +401,7 @@ def _verdict(outcome: Outcome, reader: _Reader, status: int | None, log: Path) -
     if status is None:
         return f"{name}: the guest was not done after {outcome.job.limit_s:.0f} s"
     if status != 0 and outcome.job.machine.arch is UM:
-        if "Linux version" in outcome.text():
+        if "Linux version" in outcome.said:
             return f"{name}: the kernel ended with status {status}"
         said = tail(log, 1) or "no message"
         return (
@@ -417,7 +414,7 @@ def _verdict(outcome: Outcome, reader: _Reader, status: int | None, log: Path) -
         return f"{name}: the guest sent a line that is no JSON object: {reader.garbage!r}"
     if reader.exit is None:
         # QEMU also ends well if the guest resets itself, as after a triple fault.
-        end = "it powered off" if _GOODBYE.search(outcome.text()) else f"QEMU {_ended(status)}"
+        end = "it powered off" if _GOODBYE.search(outcome.said) else f"QEMU {_ended(status)}"
         return f"{name}: the guest ended without telling how its job went: {end}"
     if reader.exit != 0:
         return f"{name}: the guest's job failed with exit status {reader.exit}"

@@ -504,7 +504,7 @@ def boot_each() -> None:
             job = Job(f"series-{number}", "true\n", directory / arch.image, machine)
             outcome = boot(job)
         outcome.require()
-        passed, failed = ktap(outcome.text())
+        passed, failed = ktap(outcome.said)
         if failed or not passed:
             raise LabError(f"KUnit with the series up to '{step.title}': {failed or 'no tests'}")
         print(f"{number:2} of {len(steps)} boots, {len(passed)} tests passed: {step.title}")

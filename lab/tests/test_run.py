@@ -428,8 +428,8 @@ def test_the_next_boot_of_a_name_does_not_take_what_the_first_one_said(
 ) -> None:
     fake_qemu(tmp_path, monkeypatch, """echo "boot $$" >$console; echo '{"exit": 0}' >>$results""")
     first, second = boot(), boot()
-    assert first.text().startswith("boot ")
-    assert first.text() != second.text()
+    assert first.said.startswith("boot ")
+    assert first.said != second.said
 
 
 def test_the_power_goes_after_so_many_rows(
@@ -480,7 +480,7 @@ def test_user_mode_linux_sends_results_and_has_a_console(tmp_path: Path, logs: P
     row = """echo '{"type": "alloc", "ns": 5}' >&0; echo '{"exit": 0}' >&0"""
     outcome = user_mode(tmp_path, f'{STARTED}; echo "$*"; {row}').require()
     assert outcome.results == [{"type": "alloc", "ns": 5}]
-    words = outcome.text().split()
+    words = outcome.said.split()
     assert {"mem=64M", "gcma=file+swap", "con1=null,fd:0", "lab_results=tty1"} <= set(words)
 
 

@@ -101,8 +101,8 @@ def noticed(outcome: Outcome) -> bool:
     try:
         judge_kunit_small([outcome])
     except LabError:
-        _, failed = ktap(outcome.text())
-        if failed or ("Linux version" in outcome.text() and not outcome.timed_out):
+        _, failed = ktap(outcome.said)
+        if failed or ("Linux version" in outcome.said and not outcome.timed_out):
             return True
         raise
     return False

@@ -298,7 +298,7 @@ PARAMETERS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
 
 def _says(outcome: Outcome, answer: str) -> bool:
     """True if the kernel says this; at the end of a line if the answer has one."""
-    return answer in outcome.text().replace("\r\n", "\n")
+    return answer in outcome.said
 
 
 def parameters(outcomes: Sequence[Outcome]) -> None:
@@ -411,7 +411,7 @@ def hibernate(outcomes: Sequence[Outcome]) -> None:
     """An image is hardly larger for what is in the area, of 16384 pages: those were zeros."""
     broken_rows(outcomes)
     for outcome in outcomes:
-        text = outcome.text()
+        text = outcome.said
         images = [int(pages) for pages in re.findall(r"saving image data \((\d+) pages\)", text)]
         if len(images) != 2 or images[1] - images[0] > GROWN:
             raise LabError(f"hibernation saved the area: {images} pages; see {outcome.console}")

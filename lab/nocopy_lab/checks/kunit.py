@@ -53,11 +53,11 @@ def judge_kunit(
 ) -> None:
     (outcome,) = outcomes
     outcome.require()
-    passed, failed = ktap(outcome.text())
+    passed, failed = ktap(outcome.said)
     if failed:
-        why = "\n".join(_EXPECTED.findall(outcome.text()))
+        why = "\n".join(_EXPECTED.findall(outcome.said))
         raise LabError(f"KUnit: {', '.join(failed)} failed; see {outcome.console}\n{why}".rstrip())
-    skipped = dict(_SKIPPED.findall(outcome.text()))
+    skipped = dict(_SKIPPED.findall(outcome.said))
     missed = [name for name, why in skipped.items() if why not in may_skip]
     # A suite that is not in the kernel says nothing.
     there = {*passed, *skipped}

@@ -54,7 +54,7 @@ def judge_kcsan(outcomes: Sequence[Outcome]) -> None:
         (row,) = outcome.rows("kcsan")
         if not row["looked"]:
             raise LabError(f"KCSAN was not at work; see {outcome.console}")
-        if reports := kcsan_reports(outcome.text(), _our_functions()):
+        if reports := kcsan_reports(outcome.said, _our_functions()):
             raise LabError(
                 f"KCSAN: {len(reports)} reports; the first, in {outcome.console}:\n{reports[0]}"
             )
@@ -198,8 +198,8 @@ def judge_mglru(on: bool) -> Judge:
 def judge_high(outcomes: Sequence[Outcome]) -> None:
     """As everywhere, and the frames were pages that the kernel has to map."""
     for outcome in outcomes:
-        high = re.search(r"HighMem +\[mem 0x([0-9a-f]+)-", outcome.text())
-        area = re.search(r"cma: Reserved \d+ MiB at 0x([0-9a-f]+)", outcome.text())
+        high = re.search(r"HighMem +\[mem 0x([0-9a-f]+)-", outcome.said)
+        area = re.search(r"cma: Reserved \d+ MiB at 0x([0-9a-f]+)", outcome.said)
         if not high or not area or int(area[1], 16) < int(high[1], 16):
             raise LabError(f"{outcome.job.name}: no area in high memory; see {outcome.console}")
     judge_oracle(outcomes)
