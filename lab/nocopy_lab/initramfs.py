@@ -18,7 +18,7 @@ from typing import Final
 
 from nocopy_lab import child, debian, jobs
 from nocopy_lab.arch import X86, Arch
-from nocopy_lab.paths import GUEST, KERNEL, cache, locked, require_tool, sha256, tool
+from nocopy_lab.paths import GUEST, KERNEL, cache, locked, require_tool, sha256
 
 BENCH = KERNEL / "lab/mm/cma_bench"  # the driver, whose requests the programs know
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
@@ -253,8 +253,3 @@ def write(
     files: dict[str, bytes] | None = None,
 ) -> None:
     path.write_bytes(base_archive(arch, host_programs) + job_archive(script, files))
-
-
-def have(program: str) -> bool:
-    """Whether a guest program of this name exists."""
-    return program in guest_sources() or tool(program) is not None

@@ -4,9 +4,6 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import pytest
-
-from nocopy_lab import initramfs
 from nocopy_lab.initramfs import Archive, job_archive
 
 
@@ -35,9 +32,3 @@ def test_the_same_contents_give_the_same_archive() -> None:
 
 def test_a_job_brings_its_library() -> None:
     assert b". /lib/lab.sh\ntrue\n" in job_archive("true\n")
-
-
-def test_a_program_is_found_where_only_root_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nonexistent")
-    assert initramfs.have("chroot")
-    assert not initramfs.have("no-such-program")

@@ -18,6 +18,12 @@ from nocopy_lab import cli, paths
 from nocopy_lab.paths import LAB, LabError, locked
 
 
+def test_a_program_is_found_where_only_root_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert paths.tool("chroot")
+    assert not paths.tool("no-such-program")
+
+
 def test_threads_of_this_lab_are_not_called_another(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

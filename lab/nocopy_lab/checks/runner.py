@@ -27,7 +27,7 @@ from nocopy_lab.checks.kinds import (
     Skip,
 )
 from nocopy_lab.checks.source import bootable, build
-from nocopy_lab.paths import LOGS, LabError, locked
+from nocopy_lab.paths import LOGS, LabError, locked, tool
 from nocopy_lab.run import Job, Outcome, boot
 
 # So many checks run side by side.
@@ -117,8 +117,8 @@ def _boot(job: Job) -> Outcome:
 def _guest_check(guest: GuestCheck) -> None:
     if guest.image in FAILED_IMAGES:
         raise Skip(f"the {guest.image} kernel did not build")
-    wanted = {"sweep", "oracle", *(p for job in guest.jobs for p in job.programs)}
-    missing = sorted(p for p in wanted if not initramfs.have(p))
+    wanted = {p for job in guest.jobs for p in job.programs}
+    missing = sorted(p for p in wanted if tool(p) is None)
     if missing:
         package = initramfs.PACKAGES.get(missing[0])
         how = f"; run: apt-get install {package}" if package else ""
