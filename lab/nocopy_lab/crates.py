@@ -290,9 +290,9 @@ def announce() -> Path:
     return _release("examples/announce", "-p", "pdio-preload", "--example", "announce")
 
 
-def pdio_example(name: str) -> Path:
-    """An example of crates/pdio."""
-    return _release(f"examples/{name}", "-p", "pdio", "--example", name)
+def promise() -> Path:
+    """The example of crates/pdio that says what must be there after a power cut."""
+    return _release("examples/promise", "-p", "pdio", "--example", "promise")
 
 
 def record() -> Path:

@@ -88,7 +88,7 @@ ROUNDS: Final = (
 def build() -> None:
     """All programs of ours that the guests need."""
     crates.pdio()
-    crates.pdio_example("promise")
+    crates.promise()
     crates.pdio_test("model")
     crates.pdio_test("fuzz")
     crates.libpdio()
@@ -100,7 +100,7 @@ def _machine(*disks: Disk) -> Machine:
 
 def _files() -> dict[str, bytes]:
     pdio = initramfs.placed("bin/pdio", crates.pdio())
-    promise = initramfs.placed("bin/promise", crates.pdio_example("promise"))
+    promise = initramfs.placed("bin/promise", crates.promise())
     return {**pdio, **promise, "source": SOURCE}
 
 

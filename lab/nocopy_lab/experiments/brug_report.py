@@ -351,9 +351,9 @@ def steps_by_size(data: Measured, name: str) -> dict[int, float]:
     return {size: statistics.median(values) for size, values in by_size.items()}
 
 
-def best_by_size(data: Measured, names: Sequence[str]) -> dict[int, str]:
-    """Who is best at each step."""
-    all_steps = {name: steps for name in names if (steps := steps_by_size(data, name))}
+def best_by_size(data: Measured) -> dict[int, str]:
+    """Who of the five is best at each step."""
+    all_steps = {name: steps for name in FIVE if (steps := steps_by_size(data, name))}
     sizes = sorted({size for steps in all_steps.values() for size in steps})
     return {
         size: min(
@@ -398,7 +398,7 @@ def _copies(data: Measured, name: str) -> list[float]:
 def statements(results: dict[str, Any]) -> list[Statement]:
     """Every figure and table of the paper."""
     data = Measured(results)
-    best = list(dict.fromkeys(best_by_size(data, FIVE).values()))
+    best = list(dict.fromkeys(best_by_size(data).values()))
     made = [
         Statement(
             "Fig. 1", "the best life of an object needs several allocators", "4",
@@ -594,7 +594,7 @@ def _seconds(value: float) -> str:
 
 def life_table(data: Measured) -> Table:
     """Figure 1 in words."""
-    best = best_by_size(data, FIVE)
+    best = best_by_size(data)
     rows = [
         [
             binary_size(size),

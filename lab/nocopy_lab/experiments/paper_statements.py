@@ -429,7 +429,7 @@ class Statements:
 
 def card_bound(data: Measured) -> str:
     """Why what is written does not follow what is in memory."""
-    used = [data.card_rate(c, "fig6-loaded") for c in ("reservation", "cma", "gcma")]
+    used = [data.card_rate(c) for c in ("reservation", "cma", "gcma")]
     if not data.exact:
         mibps = " to ".join(f"{rate / (1 << 20):.1f}" for rate in (min(used), max(used)))
         return (
@@ -439,9 +439,7 @@ def card_bound(data: Measured) -> str:
     share = min(used) / CARD_BYTES_PER_S
     if not share > 0.9:
         return "a score is lower, which the card does not explain: it is not busy"
-    base, gcma = (
-        data.card_rate(c, "fig6-loaded", ("read",)) / (1 << 20) for c in ("reservation", "gcma")
-    )
+    base, gcma = (data.card_rate(c, ("read",)) / (1 << 20) for c in ("reservation", "gcma"))
     return (
         f"writes wait for the card, which is busy at {share:.0%} and more in each of the "
         f"three; memory saves reads from it, and readers that wait less read more: {gcma:.1f} "
