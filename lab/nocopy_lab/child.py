@@ -264,6 +264,31 @@ def until(done: Callable[[], bool], *, limit_s: float, what: str) -> None:
         time.sleep(0.05)
 
 
+def communicate(
+    command: Sequence[str | Path],
+    *,
+    limit_s: float = 60.0,
+    stdin: int = subprocess.DEVNULL,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> tuple[str, str]:
+    """Standard output and messages of a short command; the limit as in run()."""
+    limit_s *= PATIENCE
+    pipe = subprocess.PIPE
+    name = Path(command[0]).name  # results may have what went wrong, and no place of this machine
+    with started(command, stdin=stdin, stdout=pipe, stderr=pipe, cwd=cwd, env=env) as child:
+        try:
+            out, err = child.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            raise TimedOut(f"{name}: not done after {limit_s:.0f} s") from None
+    said = err.decode(errors="replace")
+    # Of a library that it cannot preload the loader only warns: what ran was the plain program.
+    if child.returncode != 0 or "cannot be preloaded" in said:
+        text = said.strip().splitlines() or ["no message"]
+        raise LabError(f"{name} failed (exit status {child.returncode}): {text[-1]}")
+    return out.decode(errors="replace"), said
+
+
 def output(
     command: Sequence[str | Path],
     *,
@@ -272,18 +297,7 @@ def output(
     env: Mapping[str, str] | None = None,
 ) -> str:
     """Standard output of a short command; the limit as in run()."""
-    limit_s *= PATIENCE
-    pipe = subprocess.PIPE
-    with started(command, stdout=pipe, stderr=pipe, cwd=cwd, env=env) as child:
-        try:
-            out, err = child.communicate(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            raise TimedOut(f"{command[0]}: no answer after {limit_s:.0f} s") from None
-    # Of a library that it cannot preload the loader only warns: what ran was the plain program.
-    if child.returncode != 0 or b"cannot be preloaded" in err:
-        text = err.decode(errors="replace").strip().splitlines() or ["no message"]
-        raise LabError(f"{command[0]} failed: {text[-1]}")
-    return out.decode(errors="replace")
+    return communicate(command, limit_s=limit_s, cwd=cwd, env=env)[0]
 
 
 def processor_s() -> float:
@@ -306,8 +320,10 @@ class Spent:
 
 def spent_by(command: Sequence[str], env: Mapping[str, str], runs: int, limit_s: float) -> Spent:
     """The mean of several runs of a program that is over at once: what `started` does in the new
-    process itself would be most of that. Nothing else may end meanwhile."""
+    process itself would be most of that. Nothing else may end meanwhile. The limit is of each run,
+    as in run()."""
     output(command, limit_s=limit_s, env=env)  # raises if a library cannot be preloaded
+    limit_s *= PATIENCE
     before, faults = processor_s(), _minor_faults()
     for _ in range(runs):
         process = os.posix_spawn(command[0], tuple(command), env)

@@ -391,6 +391,23 @@ def test_a_command_that_takes_too_long_is_ended(tmp_path: Path) -> None:
         child.run(["sleep", "1000"], log=tmp_path / "log", limit_s=0.5, what="sleeping")
 
 
+def test_no_program_fails_because_the_machine_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "PATIENCE", 10**9)
+    words = ["/bin/sh", "-c", "sleep 0.1; echo out; echo said >&2"]
+    assert child.communicate(words, limit_s=1e-6) == ("out\n", "said\n")
+    child.spent_by(words, {}, 1, 1e-6)
+    monkeypatch.setattr(child, "PATIENCE", 0)
+    with pytest.raises(child.TimedOut, match=r"^sleep: not done after 0 s"):
+        child.communicate(["/bin/sleep", "1000"])
+
+
+def test_a_program_reads_what_it_is_given(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("text")
+    with (tmp_path / "file").open() as file:
+        assert child.communicate(["cat"], stdin=file.fileno()) == ("text", "")
+    assert child.output(["cat"]) == ""
+
+
 def test_what_changes_a_kernel_or_its_configuration_unseen_is_not_passed_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

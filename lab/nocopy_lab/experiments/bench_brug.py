@@ -15,7 +15,6 @@ import os
 import platform
 import re
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -473,32 +472,13 @@ def _profile(bench: str) -> Path:
     return HERE / "profiles" / f"{bench}.profile"
 
 
-def _communicate(
-    command: Sequence[str | Path],
-    env: Mapping[str, str],
-    *,
-    stdin: int = subprocess.DEVNULL,
-    cwd: Path | None = None,
-) -> tuple[str, str]:
-    """Output and messages of a child that must end well."""
-    pipe = subprocess.PIPE
-    with child.started(command, stdin=stdin, stdout=pipe, stderr=pipe, cwd=cwd, env=env) as process:
-        try:
-            out, err = process.communicate(timeout=RUN_LIMIT_S)
-        except subprocess.TimeoutExpired:
-            raise LabError(f"not done after {RUN_LIMIT_S:.0f} s") from None
-    said = err.decode(errors="replace")
-    # The loader only warns; the run would be of another allocator.
-    if process.returncode != 0 or "cannot be preloaded" in said:
-        last = said.strip().splitlines() or ["no message"]
-        raise LabError(f"exit status {process.returncode}: {last[-1]}")
-    return out.decode(), said
+_communicate: Final = functools.partial(child.communicate, limit_s=RUN_LIMIT_S)
 
 
 def _timed(bench: Bench, name: str) -> dict[str, Any]:
     binary = BUILT / CONTENDERS[name].binary
     words = ["--settle", str(bench.settle), *bench.words]
-    out, _ = _communicate([binary, *words], environment(bench.name, name))
+    out, _ = _communicate([binary, *words], env=environment(bench.name, name))
     return dict(json.loads(out))
 
 
@@ -519,7 +499,7 @@ def _whole(command: tuple[str, ...], env: tuple[tuple[str, str], ...]) -> int:
     """Instructions of all processes of a command, from the loader's first to the last."""
     valgrind = require_tool("valgrind", "valgrind")
     words = ("--tool=callgrind", "--trace-children=yes", "--callgrind-out-file=/dev/null")
-    return collected(_communicate([valgrind, *words, *command], dict(env))[1])
+    return collected(_communicate([valgrind, *words, *command], env=dict(env))[1])
 
 
 def _program(bench: Bench, name: str) -> dict[str, Any]:
@@ -533,7 +513,7 @@ def _program(bench: Bench, name: str) -> dict[str, Any]:
         command += ["env", *(f"{k}={v}" for k, v in environment(bench.name, name).items())]
         command += [mimalloc_bench.built(source, program), *bench.words[2:]]
         before, begin = child.processor_s(), time.monotonic()
-        out, said = _communicate(command, {}, stdin=stdin.fileno(), cwd=temp)
+        out, said = _communicate(command, stdin=stdin.fileno(), cwd=temp)
         passed, spent = time.monotonic() - begin, child.processor_s() - before
         most_kib = used.read_text()
     took = mimalloc_bench.seconds(program, out + said, passed)
@@ -591,7 +571,7 @@ def _choice(bench: Bench, name: str) -> dict[str, Any]:
         file = Path(temp) / "statistics"
         env = environment(bench.name, name) | {"BRUG_STATS": f"json:{file}"}
         begin = time.monotonic()
-        _communicate(bench.words, {**os.environ, **env})
+        _communicate(bench.words, env={**os.environ, **env})
         seconds = time.monotonic() - begin
         if busy.poll() is not None:
             raise LabError(f"{BUSY[0]} ended with status {busy.returncode}: nothing was busy")
@@ -628,7 +608,7 @@ def _calls(bench: Bench, name: str) -> dict[str, Any]:
         for key, value in environment(bench.name, name).items():
             command += ["-E", f"{key}={value}"]
         binary = BUILT / CONTENDERS[name].binary
-        _communicate([*command, binary, *bench.words], {})
+        _communicate([*command, binary, *bench.words])
         record["system_calls"] = strace_counts(Path(counts.name).read_text())
     return record
 
@@ -658,7 +638,7 @@ def _instructions(bench: Bench, name: str) -> dict[str, Any]:
         out, said = _communicate(
             [valgrind, "--tool=callgrind", "--callgrind-out-file=/dev/null",
              BUILT / CONTENDERS[name].binary, *bench.words, str(operations)],
-            env,
+            env=env,
         )  # fmt: skip
         counted.append(collected(said))
         record = json.loads(out)
@@ -704,7 +684,7 @@ def _redis(bench: Bench, name: str) -> dict[str, Any]:
         ):
             try:
                 load = BUILT / "redis-load"
-                out, _ = _communicate([*pin_client, load, "--socket", socket, *bench.words], {})
+                out, _ = _communicate([*pin_client, load, "--socket", socket, *bench.words])
             except LabError as error:
                 state = process.poll()
                 last = tail(temp / "log", 1) or tail(temp / "said", 1) or "it said nothing"
