@@ -49,29 +49,33 @@ typedef uint64_t __attribute__((may_alias)) word;
 
 /* ------------------------------------------------------------- failing */
 
-static inline void __attribute__((noreturn, format(printf, 1, 2)))
-die(const char *fmt, ...)
+static inline void vnote(const char *fmt, va_list ap)
 {
 	char text[512];
-	va_list ap;
 
-	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
 	fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
-	exit(1);
 }
 
 static inline void __attribute__((format(printf, 1, 2)))
 note(const char *fmt, ...)
 {
-	char text[512];
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	vnote(fmt, ap);
 	va_end(ap);
-	fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
+}
+
+static inline void __attribute__((noreturn, format(printf, 1, 2)))
+die(const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vnote(fmt, ap);
+	va_end(ap);
+	exit(1);
 }
 
 /* Answer --help and unknown options: the names alone, the meaning is above. */
