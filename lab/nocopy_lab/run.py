@@ -39,7 +39,6 @@ from nocopy_lab.paths import (
     locked,
     require_space,
     require_tool,
-    sha256,
     tail,
     write_if_changed,
 )
@@ -237,6 +236,8 @@ class _Reader:
             self.watch(row)
 
 
+KVM: Final = Path("/dev/kvm")
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 # Seconds for a probe boot; if it takes longer, KVM counts as broken.
 KVM_PROBE_S: Final = 30.0
 
@@ -247,21 +248,29 @@ def kvm_works(kernel: Path) -> bool:
     Opening /dev/kvm is not enough: nested virtualisation may run firmware and still fail in Linux.
     """
     try:
-        with Path("/dev/kvm").open("r+b"):
+        with KVM.open("r+b"):
             pass
     except OSError:
         return False
-    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text()
-    note = cache() / f"kvm-{sha256(boot_id, qemu_version(), str(kernel.resolve()))[:12]}"
+    # One file, which begins anew with each boot of the host: what was found before says nothing.
+    note, name = cache() / "kvm.json", str(kernel.resolve())
+    known = {"boot": BOOT_ID.read_text().strip(), "qemu": qemu_version()}
     with locked(cache() / "kvm.lock"):
-        if not note.is_file():
+        try:
+            before = json.loads(note.read_text())
+        except (OSError, ValueError):  # there is none, or it was cut off in a crash
+            before = {}
+        if {key: before.get(key) for key in known} == known:
+            known = before
+        if name not in known:
             machine = Machine(board="x86-fast", kvm=True)
             probe = Job("kvm-probe", "true\n", kernel, machine, limit_s=KVM_PROBE_S)
             works = _boot(probe, None).failure is None
             if not works and child.closing():
                 return False  # whether it does was not found out
-            write_if_changed(note, "yes\n" if works else "no\n")
-    return note.read_text().strip() == "yes"
+            known |= {name: "yes" if works else "no"}
+            write_if_changed(note, json.dumps(known, indent=1) + "\n")
+    return known[name] == "yes"
 
 
 @once

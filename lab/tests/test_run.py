@@ -247,6 +247,33 @@ def test_exact_boards_take_no_disk_of_the_host(tmp_path: Path) -> None:
     assert any("scratch0.img" in word for word in fast.command(Path("k"), Path("i"), None, None))
 
 
+def test_kvm_is_tried_once_for_each_kernel_and_boot_of_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    def boots(job: Job, _watch: None) -> run.Outcome:
+        tried.append(job.kernel.name)
+        return run.Outcome(job, [], tmp_path, failure=None if job.kernel.name == "good" else "no")
+
+    monkeypatch.setenv("NOCOPY_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(run, "_boot", boots)
+    monkeypatch.setattr(run, "qemu_version", lambda: "9.9")
+    for name in ("KVM", "BOOT_ID"):
+        monkeypatch.setattr(run, name, tmp_path / name)
+    assert not run.kvm_works(tmp_path / "good")
+    (tmp_path / "KVM").touch()
+    for boot_of_the_host in ("one", "two"):
+        (tmp_path / "BOOT_ID").write_text(f"{boot_of_the_host}\n")
+        for _ in range(2):
+            assert run.kvm_works(tmp_path / "good")
+            assert not run.kvm_works(tmp_path / "bad")
+    (tmp_path / "cache/kvm.json").write_text("{")
+    assert run.kvm_works(tmp_path / "good")
+    assert tried == ["good", "bad", "good", "bad", "good"]
+    assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["kvm.json", "kvm.lock"]
+
+
 @pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGQUIT])
 def test_children_end_with_the_lab(tmp_path: Path, first: signal.Signals) -> None:
     pid = tmp_path / "pid"
