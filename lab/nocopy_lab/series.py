@@ -23,7 +23,8 @@ import shlex
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -203,6 +204,15 @@ def added(diff: str) -> int:
     return len(re.findall(r"^\+", diff.partition("\n@@")[2], re.MULTILINE))
 
 
+def code_added(diffs: Iterable[tuple[str, str]], places: tuple[str, ...] = ("",)) -> Counter[str]:
+    """How many lines of code diffs add below these directories, by file."""
+    lines: Counter[str] = Counter()
+    for name, diff in diffs:
+        if name.endswith((".c", ".h")) and name.startswith(places):
+            lines[name] += added(diff)
+    return lines
+
+
 def _letter(path: Path, steps: Sequence[Step], ours: Path) -> str:
     """A cover letter, with the numbers of lines of code that it names in braces.
 
@@ -219,12 +229,8 @@ def _letter(path: Path, steps: Sequence[Step], ours: Path) -> str:
         if word not in EXISTING:
             known = ", ".join(("new", *EXISTING))
             raise LabError(f"{path}: what is {found[0]}? there are: {known}")
-        lines = sum(
-            added(diff)
-            for step in steps
-            for name, diff in zip(step.touched, step.diffs, strict=True)
-            if name.endswith((".c", ".h")) and name.startswith(EXISTING[word])
-        )
+        diffs = (pair for step in steps for pair in zip(step.touched, step.diffs, strict=True))
+        lines = code_added(diffs, EXISTING[word]).total()
         return str(lines if EXISTING[word][0] else round(lines, -1))
 
     return re.sub(r"\{(\w+)\}", number, path.read_text())

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nocopy_lab import series
-from nocopy_lab.paths import LabError
+from nocopy_lab import series, trees
+from nocopy_lab.paths import KERNEL, REPO, LabError
 
 HOOK = """From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001
 From: A Developer <a@example.org>
@@ -152,6 +152,17 @@ def test_letters_count_lines(ours: Path) -> None:
     letter.write_text("{no}\n")
     with pytest.raises(LabError, match=r"what is \{no\}\? there are: new, existing"):
         series.plan("7.3", FILES, ours)
+
+
+def test_the_page_has_the_lines_that_the_hooks_add() -> None:
+    page = " ".join((REPO / "docs/gcma.md").read_text().split())
+    said: list[str] = []
+    for version in reversed(trees.SERIES):
+        hooks = map(series.read_hook, (KERNEL / "patches" / version).glob("*.patch"))
+        lines = series.code_added(part for hook in hooks for part in hook.parts.items())
+        what = "" if said else " of code"
+        said.append(f"{lines.total()} lines{what} to {len(lines)} files of {version}")
+    assert f"The hooks add {', and '.join(said)}." in page
 
 
 def test_another_version_is_refused(ours: Path) -> None:
