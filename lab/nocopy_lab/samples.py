@@ -9,9 +9,12 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from nocopy_lab.paths import OUT, REPO, LabError
+
+# What comes with the repository, by directories as below out/.
+STORED: Final = REPO / "docs/results"
 
 
 def save(directory: Path, results: Mapping[str, Any]) -> Path:
@@ -27,7 +30,7 @@ def stored(directory: Path) -> bytes | None:
     """What the repository has of an experiment that writes into this directory below out/."""
     if not directory.is_relative_to(OUT):
         return None
-    path = REPO / "docs/results" / directory.relative_to(OUT) / "results.json.gz"
+    path = STORED / directory.relative_to(OUT) / "results.json.gz"
     if not path.is_file():
         return None
     try:

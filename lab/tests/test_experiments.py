@@ -26,7 +26,7 @@ def test_damaged_results_of_the_repository_are_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int
 ) -> None:
     monkeypatch.setattr(samples, "OUT", tmp_path / "out")
-    monkeypatch.setattr(samples, "REPO", tmp_path)
+    monkeypatch.setattr(samples, "STORED", tmp_path / "docs/results")
     packed = tmp_path / "docs/results/some/results.json.gz"
     packed.parent.mkdir(parents=True)
     for content in (gzip.compress(b'{"a": 1}')[:cut], b"junk"):
@@ -98,7 +98,7 @@ def test_what_comes_with_the_repository_is_drawn_where_nothing_was_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(samples, "OUT", tmp_path / "out")
-    monkeypatch.setattr(samples, "REPO", tmp_path)
+    monkeypatch.setattr(samples, "STORED", tmp_path / "docs/results")
     directory, stored = tmp_path / "out/paper/x86", tmp_path / "docs/results/paper/x86"
     with pytest.raises(LabError, match="measure first"):
         samples.load(directory)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 from __future__ import annotations
 
+import gzip
 import math
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,31 @@ from nocopy_lab.checks.source import (
     letter_rows,
     only_line_numbers,
 )
-from nocopy_lab.experiments import demo, demo_report
+from nocopy_lab.experiments import demo, demo_report, everything
+from nocopy_lab.paths import LabError
 from nocopy_lab.run import ktap
 from nocopy_lab.units import duration
+
+
+def test_a_stored_table_is_what_is_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(everything, "HERE", tmp_path / "drawn")
+    monkeypatch.setattr(samples, "STORED", tmp_path / "stored")
+    for directory in ("drawn", "stored"):
+        (tmp_path / directory / "stores").mkdir(parents=True)
+    everything.require_drawn()  # not of what draws no table
+    drawn, table = (tmp_path / directory / "stores/table.md" for directory in ("drawn", "stored"))
+    drawn.with_name("results.json").write_bytes(b"{}")
+    table.with_name("results.json.gz").write_bytes(gzip.compress(b"{}"))
+    for text in ("", "new"):
+        drawn.write_text("new")
+        with pytest.raises(LabError, match=r"stores/table\.md is not what is drawn"):
+            everything.require_drawn()
+        table.write_text(text)
+    everything.require_drawn()
+    # What was measured here is not in the repository.
+    drawn.write_text("own")
+    drawn.with_name("results.json").write_bytes(b"{ }")
+    everything.require_drawn()
 
 
 def test_percentiles_are_samples() -> None:

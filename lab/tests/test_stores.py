@@ -90,9 +90,10 @@ def test_a_trace_that_lost_events_is_not_kept() -> None:
 def test_the_page_is_drawn_from_what_is_stored(tmp_path: Path) -> None:
     who = {"accesses": 1000, "disk": 500, "ram": 400, "area": 100, "requests": 50, "copies": 10}
     better = {**who, "disk": 250}
+    compared = (stores_report.EARLIER, [*stores.STORES][-1])
     row = {
         "name": "one", "kind": "made", "judged": "0",
-        "stores": {s: {"0": better if s in stores_report.COMPARED else who} for s in
+        "stores": {s: {"0": better if s in compared else who} for s in
                    (stores.NONE, *stores.STORES)},
     }  # fmt: skip
     row["stores"][stores.BEFORE]["0"] = {**who, "disk": 375}  # type: ignore[index]
@@ -102,6 +103,12 @@ def test_the_page_is_drawn_from_what_is_stored(tmp_path: Path) -> None:
     assert "No traces that were recorded, seed 1." in (tmp_path / "table.md").read_text()
     about = {"kernel": {"release": "6.12"}, "qemu": "7.2", "seed": 1}
     samples.save(tmp_path, {**about, "rows": [row]})
-    assert stores_report.kept(row, stores_report.COMPARED[0]) == 200
+    assert stores_report.kept(row, stores_report.EARLIER) == 200
     assert stores_report.draw(tmp_path).is_file()
     assert "25.0 / 0.01 / 50 | 200 % | 200 % |" in (tmp_path / "table.md").read_text()
+    # What is newer than the results is left out, and the last before it compared.
+    del row["stores"][compared[1]]  # type: ignore[attr-defined]
+    samples.save(tmp_path, {**about, "rows": [row]})
+    stores_report.draw(tmp_path)
+    table = (tmp_path / "table.md").read_text()
+    assert "mm/gcma" not in table and "| 200 % | 0 % |" in table

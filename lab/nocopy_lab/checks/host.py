@@ -74,6 +74,7 @@ def _report() -> None:
     except LabError as error:
         raise Skip(f"no sphinx to make the site with: {error}") from error
     front = website.write()
+    everything.require_drawn()
     seen = everything.browse(front)
     if seen["broken"] or seen["errors"] or not seen["figures"] or seen["needs"] > seen["width"]:
         raise LabError(f"{front} in a browser: {seen}")

@@ -122,6 +122,17 @@ def write() -> Path:
     return page
 
 
+def require_drawn() -> None:
+    """Raise LabError unless the repository has the tables that write() drew of its results."""
+    for section in SECTIONS:
+        drawn, table = (at / section.name / "table.md" for at in (HERE, samples.STORED))
+        if not drawn.is_file():
+            continue
+        own = (drawn.parent / "results.json").read_bytes() != samples.stored(OUT / section.name)
+        if not own and not (table.is_file() and table.read_bytes() == drawn.read_bytes()):
+            raise LabError(f"{table} is not what is drawn of the results beside it, see {drawn}")
+
+
 # ------------------------------------------------------------------------- in a browser
 
 PHONE: Final = (390, 844)  # points

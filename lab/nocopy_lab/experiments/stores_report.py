@@ -11,8 +11,14 @@ from nocopy_lab import progress, report, samples
 from nocopy_lab.experiments.stores import BEFORE, NONE, STORES
 from nocopy_lab.report import Figure, Table
 
-COMPARED: Final = ("2x8", "1x64")
-SHOWN: Final = ("adaptive", "workingset", "2x8-pages", "2x8", "1x64")
+# The newest store of what was measured is compared with this one, and shown beside these.
+EARLIER: Final = "2x8"
+SHOWN: Final = ("adaptive", "workingset", "2x8-pages", EARLIER)
+
+
+def measured(results: Mapping[str, Any]) -> list[str]:
+    """The stores that were there when it was measured, the newest last."""
+    return [store for store in STORES if all(store in row["stores"] for row in results["rows"])]
 
 
 def _sum(row: Mapping[str, Any], store: str, what: str, judged: bool = True) -> int:
@@ -41,10 +47,8 @@ def copies(row: Mapping[str, Any], store: str) -> float:
 def kept(row: Mapping[str, Any], store: str) -> float:
     """Of the reads that the first store saves, how many this one does, in percent.
 
-    NaN if that saves none, or if this one is newer than what was measured.
+    NaN if that saves none.
     """
-    if store not in row["stores"]:
-        return float("nan")
     none = _sum(row, NONE, "disk")
     before = none - _sum(row, BEFORE, "disk")
     if before * 1000 < _sum(row, NONE, "accesses"):
@@ -53,26 +57,26 @@ def kept(row: Mapping[str, Any], store: str) -> float:
 
 
 def _cell(row: Mapping[str, Any], store: str) -> str:
-    if store not in row["stores"]:
-        return "–"  # it is newer than what was measured
     parts = (disk_share(row, store), copies(row, store), requests_share(row, store))
     return "{:.1f} / {:.2f} / {:.0f}".format(*parts)
 
 
 def tables(results: Mapping[str, Any]) -> list[Table]:
     made: list[Table] = []
+    there = measured(results)
+    compared = (EARLIER, there[-1])
     for kind, title in (("recorded", "Recorded traces"), ("made", "Sequences made")):
         rows = []
         for row in results["rows"]:
             if row["kind"] != kind:
                 continue
-            shares = [kept(row, store) for store in COMPARED]
+            shares = [kept(row, store) for store in compared]
             rows.append(
-                [row["name"], *(_cell(row, store) for store in (NONE, *STORES)),
+                [row["name"], *(_cell(row, store) for store in (NONE, *there)),
                  *("–" if share != share else f"{share:.0f} %" for share in shares)]
             )  # fmt: skip
-        saved = (f"saved, {STORES[store][0].split(',')[0]}" for store in COMPARED)
-        head = ("", "no area", *(name for name, _ in STORES.values()), *saved)
+        saved = (f"saved, {STORES[store][0].split(',')[0]}" for store in compared)
+        head = ("", "no area", *(STORES[store][0] for store in there), *saved)
         if rows:
             made.append(Table(title, head, rows))
     rows = [
@@ -97,9 +101,9 @@ FIGURE: Final = Figure(
 def draw(directory: Path) -> Path:
     results = samples.load(directory)
     groups = {}
+    shown = (*SHOWN, measured(results)[-1])
     for row in results["rows"]:
         # With the owner's share, or where nothing differs.
-        shown = [store for store in SHOWN if store in row["stores"]]
         shares = [disk_share(row, store) for store in (NONE, *shown)]
         if "," in row["name"] or max(shares) - min(shares) < 1:
             continue
@@ -107,7 +111,7 @@ def draw(directory: Path) -> Path:
         groups[label] = {
             STORES[s][0]: (disk_share(row, s),) * 3 for s in shown
         }  # fmt: skip
-    colours = {STORES[s][0]: STORES[s][1] for s in SHOWN}
+    colours = {STORES[s][0]: STORES[s][1] for s in shown}
     report.draw_groups(directory, FIGURE, groups, colours, FIGURE.title)
     found = tables(results)
     of = "No traces that were recorded"
@@ -141,10 +145,11 @@ HOW_READ: Final = (
 
 def show(directory: Path) -> None:
     """Of the stores that the figure shows, disk reads and copies alone."""
-    heads = [STORES[store][0] for store in SHOWN]
     results = samples.load(directory)
+    shown = (*SHOWN, measured(results)[-1])
+    heads = [STORES[store][0] for store in shown]
     rows = [
-        [row["name"], *(_cell(row, store).rpartition(" / ")[0] for store in (NONE, *SHOWN))]
+        [row["name"], *(_cell(row, store).rpartition(" / ")[0] for store in (NONE, *shown))]
         for row in results["rows"]
     ]
     title = "Reads from the disk [%] / copies an access"
