@@ -454,16 +454,33 @@ def code(step: Step) -> list[str]:
     ]
 
 
-def unresolved(directory: Path, objects: Sequence[str]) -> set[str]:
-    """Names of ours that some object refers to and none has, as the linker would find."""
-    binaries = [directory / name for name in objects] + sorted((directory / "mm/gcma").glob("*.o"))
+# What a module names has to be exported, and the lab's kernels have none, whose build would fail.
+# File systems can be modules; these other directories are always built in.
+_MODULE: Final = re.compile(r"fs/(?!crypto/|iomap/)\w+/")
+_EXPORTED: Final = "__export_symbol_"  # what EXPORT_SYMBOL() adds to an object
+
+
+def _names(binaries: Iterable[Path]) -> tuple[set[str], set[str]]:
+    """Names of ours that objects refer to, and those that they have."""
     needed: set[str] = set()
     there: set[str] = set()
-    for line in child.output(["nm", "-A", *(b for b in binaries if b.is_file())]).splitlines():
+    files = [binary for binary in binaries if binary.is_file()]
+    for line in child.output(["nm", "-A", *files]).splitlines() if files else ():
         kind, name = line.split()[-2:]
         if re.search("gcma|dmem", name):
             (needed if kind == "U" else there).add(name)
-    return needed - there
+    return needed, there
+
+
+def unresolved(directory: Path, objects: Sequence[str]) -> list[str]:
+    """What the linker would miss of ours, of the kernel and of file systems that are modules."""
+    ours = sorted((directory / "mm/gcma").glob("*.o"))
+    needed, there = _names([*ours, *(directory / name for name in objects)])
+    called, own = _names(directory / name for name in objects if _MODULE.match(name))
+    exported = {name.removeprefix(_EXPORTED) for name in there if name.startswith(_EXPORTED)}
+    return [f"nothing has {name}" for name in sorted(needed - there)] + [
+        f"{name} is not exported" for name in sorted((called & there) - own - exported)
+    ]
 
 
 def build_each(log: Path) -> None:
@@ -485,7 +502,7 @@ def build_each(log: Path) -> None:
                     what=f"building with the series up to '{step.title}'",
                 )
                 found = re.findall(r"^.*warning: .*$", log.read_text(errors="replace"), re.M)
-                found += [f"nothing has {name}" for name in unresolved(directory, sorted(objects))]
+                found += unresolved(directory, sorted(objects))
                 if found:
                     raise LabError(f"with the series up to '{step.title}': {found[0]}; see {log}")
 

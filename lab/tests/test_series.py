@@ -230,9 +230,31 @@ def test_what_only_later_patches_have_is_missed(tmp_path: Path) -> None:
     for name in (caller, callee):
         command = ["gcc", "-c", f"{name}.c", "-o", f"{name}.o"]
         subprocess.run(command, check=True)
-    assert series.unresolved(tmp_path, ["mm/vmscan.o"]) == set()
+    assert series.unresolved(tmp_path, ["mm/vmscan.o"]) == []
     callee.with_suffix(".o").unlink()
-    assert series.unresolved(tmp_path, ["mm/vmscan.o"]) == {"__gcma_stage"}
+    assert series.unresolved(tmp_path, ["mm/vmscan.o"]) == ["nothing has __gcma_stage"]
+
+
+def test_what_a_module_calls_is_exported(tmp_path: Path) -> None:
+    asked = "int gcma_key, gcma_other;"
+    export = ".pushsection .export_symbol; __export_symbol_gcma_key: .popsection"
+    caller = "extern int gcma_key; int f(void) { return gcma_key; }"
+    for name, text in {
+        "mm/gcma/none": asked,
+        "mm/gcma/exports": f'{asked} asm("{export}");',
+        "fs/ext4/page-io": f"{caller} extern int gcma_own; int g(void) {{ return gcma_own; }}",
+        "fs/ext4/inode": "int gcma_own;",
+        "fs/iomap/direct-io": caller,
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"{name}.c").write_text(text)
+        subprocess.run(["gcc", "-c", f"{name}.c", "-o", f"{name}.o"], cwd=tmp_path, check=True)
+    (tmp_path / "mm/gcma/exports.o").rename(tmp_path / "exports.o")
+    module = ["fs/ext4/inode.o", "fs/ext4/page-io.o"]
+    assert series.unresolved(tmp_path, ["fs/iomap/direct-io.o"]) == []
+    assert series.unresolved(tmp_path, module) == ["gcma_key is not exported"]
+    (tmp_path / "exports.o").rename(tmp_path / "mm/gcma/none.o")
+    assert series.unresolved(tmp_path, module) == []
 
 
 def test_the_repository_of_whoever_calls_is_left_alone(
