@@ -130,17 +130,6 @@ struct dmem_place {
 /* The pfn of the frame that this CPU copies into or out of; zero if there is none. */
 static DEFINE_PER_CPU(unsigned long, dmem_hazard);
 
-/* The area of a frame, or %NULL if no area has it, as may be with a set's last ways. */
-static struct dmem_area *frame_area(const struct dmem *dmem, unsigned long nr)
-{
-	unsigned int i;
-
-	for (i = 0; i < dmem->nr_areas; i++)
-		if (nr - dmem->area[i]->first < dmem->area[i]->nr)
-			return dmem->area[i];
-	return NULL;
-}
-
 static struct page *frame_page(const struct dmem_area *area, unsigned long nr)
 {
 	return pfn_to_page(area->base_pfn + nr - area->first);
@@ -204,10 +193,16 @@ static u32 place_set(const struct dmem_place *place, unsigned long offset)
 static void place_turn(const struct dmem *dmem, struct dmem_place *place,
 		       unsigned int way)
 {
+	unsigned int i;
+
 	lockdep_assert_held(&place->set->lock);
 	place->way = way;
 	place->nr = (unsigned long)way * dmem->nr_sets + place->set_nr;
-	place->area = frame_area(dmem, place->nr);
+	/* No area may have the last ways of a set. */
+	place->area = NULL;
+	for (i = 0; i < dmem->nr_areas && !place->area; i++)
+		if (place->nr - dmem->area[i]->first < dmem->area[i]->nr)
+			place->area = dmem->area[i];
 }
 
 /*
