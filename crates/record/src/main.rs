@@ -22,6 +22,7 @@ mod screen;
 mod summary;
 mod ways;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -481,16 +482,38 @@ fn told(args: &Record, summary: &Summary, outcome: Outcome) -> Outcome {
     }
 }
 
-fn main() -> ExitCode {
-    let cli = match nocopy_pages::parse::<Cli>() {
-        Ok(cli) => cli,
-        Err(status) => return status,
-    };
-    let outcome = match &cli.command {
+/// Wants a command to be the first word: behind an option it would be FILE, which is emptied.
+fn commands_come_first(words: impl IntoIterator<Item = OsString>) -> Outcome {
+    let command = |word: OsString| ["explain", "help"].into_iter().find(|name| word == *name);
+    let mut words = words.into_iter();
+    if words.next().and_then(command).is_some() {
+        return Ok(());
+    }
+    match words.find_map(command) {
+        None => Ok(()),
+        Some(name) => Err(Fail::Usage(format!(
+            "'{name}' comes first, its options behind it; for a file of that name write ./{name}"
+        ))),
+    }
+}
+
+fn command() -> Result<Outcome, ExitCode> {
+    if let Err(fail) = commands_come_first(std::env::args_os().skip(1)) {
+        return Ok(Err(fail));
+    }
+    let cli = nocopy_pages::parse::<Cli>()?;
+    Ok(match &cli.command {
         Some(Command::Explain(args)) => explain(args),
         Some(Command::Pages { share }) => nocopy_pages::write(Cli::command(), share)
             .map_err(|error| Fail::Failed(format!("{}: {}", quoted(share), reason(&error)))),
         None => run(&cli.record),
+    })
+}
+
+fn main() -> ExitCode {
+    let outcome = match command() {
+        Ok(outcome) => outcome,
+        Err(status) => return status,
     };
     let Err(fail) = outcome else {
         return ExitCode::SUCCESS;

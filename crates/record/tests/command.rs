@@ -77,6 +77,39 @@ fn a_wrong_command_line_is_said_to_be_wrong() {
 }
 
 #[test]
+fn a_command_behind_options_is_no_file() {
+    let home = tempfile::tempdir().unwrap();
+    for name in ["explain", "help"] {
+        std::fs::write(home.path().join(name), "what was there").unwrap();
+        for options in [&["--device", "/dev/null"][..], &["--json"], &["--"]] {
+            let output = Command::new(assert_cmd::cargo::cargo_bin!("nocopy-record"))
+                .args(options)
+                .arg(name)
+                .current_dir(home.path())
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{said}");
+            let wanted = format!("'{name}' comes first, its options behind it");
+            assert!(
+                said.contains(&wanted) && said.contains(&format!("./{name}")),
+                "{said}"
+            );
+        }
+        let there = std::fs::read(home.path().join(name)).unwrap();
+        assert_eq!(there, b"what was there");
+    }
+    // With a directory it is a file, and behind the command as well.
+    let no_camera = "'/dev/null' is no camera";
+    fails(&["--device", "/dev/null", "./explain"], 1, no_camera);
+    fails(
+        &["explain", "--device", "/dev/null", "explain"],
+        1,
+        no_camera,
+    );
+}
+
+#[test]
 fn help_names_the_index_the_segments_and_every_way() {
     let output = record(&["--help"]);
     let said = String::from_utf8_lossy(&output.stdout);
