@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files of frames, and beside each an index that is never ahead of it.
+//! Files of frames, and beside each an index that is never ahead of it, as long as the system runs.
 
 use std::collections::VecDeque;
 use std::fs::{File, Metadata};
