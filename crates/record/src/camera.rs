@@ -77,7 +77,7 @@ pub struct Arrival {
     pub time: Duration,
     /// True if that clock is the system's.
     pub monotonic: bool,
-    /// True if the camera says that the bytes are not what they should be.
+    /// True if the camera says that the bytes are not what they should be, or they are too few.
     pub damaged: bool,
 }
 
@@ -328,6 +328,16 @@ impl Camera {
         Ok(())
     }
 
+    /// Minimum bytes of a frame that is whole: its lines, of the first plane if there are several. The size that a driver
+    /// says of a frame may count more, which is behind them.
+    fn least(&self) -> usize {
+        let lines = (self.line_bytes as usize).saturating_mul(self.size.1 as usize);
+        match self.compressed {
+            true => 1,
+            false => lines.clamp(1, self.frame_bytes.max(1)),
+        }
+    }
+
     /// Asks for buffers; how many there are.
     ///
     /// # Errors
@@ -453,8 +463,9 @@ impl Camera {
             time: Duration::from_secs(seconds) + Duration::from_micros(micros),
             monotonic: buffer.flags & V4L2_BUF_FLAG_TIMESTAMP_MASK
                 == V4L2_BUF_FLAG_TIMESTAMP_MONOTONIC,
-            // Not every driver flags a frame of which nothing came.
-            damaged: buffer.flags & V4L2_BUF_FLAG_ERROR != 0 || len == 0,
+            // Not every driver flags a frame of which nothing or only a part came. In a file without gaps that part would
+            // shift all frames behind it.
+            damaged: buffer.flags & V4L2_BUF_FLAG_ERROR != 0 || len < self.least(),
         }))
     }
 }

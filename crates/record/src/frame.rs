@@ -16,7 +16,7 @@ pub struct Frame {
     pub taken: Duration,
     /// How many bytes it has.
     pub len: usize,
-    /// True if the camera says that its bytes are not what they should be. Then it has none.
+    /// True if its bytes are not what they should be, or too few. Then it has none.
     pub damaged: bool,
 }
 

@@ -43,6 +43,8 @@ pub enum Next {
     Damaged(u32),
     /// A frame with this number of which nothing came, and that is not flagged.
     Empty(u32),
+    /// A frame with this number without its last line, that is not flagged.
+    Short(u32),
     /// Nothing yet; it can be asked again at once.
     Later,
     /// Nothing any more.
@@ -189,6 +191,7 @@ impl Device {
             Next::Frame(number) => (number, false, FRAME),
             Next::Damaged(number) => (number, true, FRAME),
             Next::Empty(number) => (number, false, 0),
+            Next::Short(number) => (number, false, FRAME - 2 * SIZE.0 as usize),
             Next::Later => return Err(io::ErrorKind::WouldBlock.into()),
             Next::Silence => {
                 rustix::io::read(&self.ready, &mut [0; 8])?;

@@ -370,7 +370,7 @@ pub struct Totals {
     pub suspected: u64,
     /// Frames that were copied although the way has no copy, as one of them is no multiple of a block.
     pub uneven: u64,
-    /// Frames that the camera said are damaged.
+    /// Frames that came and are damaged.
     pub damaged: u64,
 }
 

@@ -205,12 +205,15 @@ fn frames_that_are_lost_or_damaged_are_named() {
         Next::Frame(8),
         Next::Empty(9),
         Next::Frame(10),
+        Next::Short(11),
+        Next::Frame(12),
     ]
     .into_iter();
     let film = film(move || gives.next().unwrap());
-    record(film, &["--frames", "6"], &file).unwrap();
-    let remarks = ["lost 2-3", "damaged 5", "lost 7", "damaged 9"].map(String::from);
-    assert_eq!(read(&file), (vec![0, 1, 4, 6, 8, 10], remarks.to_vec()));
+    record(film, &["--frames", "7"], &file).unwrap();
+    let remarks = ["lost 2-3", "damaged 5", "lost 7", "damaged 9", "damaged 11"];
+    let remarks = remarks.map(String::from).to_vec();
+    assert_eq!(read(&file), (vec![0, 1, 4, 6, 8, 10, 12], remarks));
 }
 
 #[test]
