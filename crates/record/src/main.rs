@@ -172,7 +172,7 @@ struct Record {
     /// Whenever SIGUSR2 comes, write the next frame to this file as well
     #[arg(long, value_name = "FILE")]
     photo: Option<PathBuf>,
-    /// Give up when no frame has come for this long
+    /// Give up when no whole frame has come for this long
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_time)]
     timeout: Duration,
     /// No progress line and no summary
@@ -429,6 +429,15 @@ fn run(args: &Record) -> Outcome {
     drop(camera);
     let (tally, outcome) = recording.finish(outcome);
     let (totals, outcome) = output.finish(outcome);
+    let outcome = match outcome {
+        Ok(()) if totals.frames == 0 && totals.damaged > 0 => {
+            let device = quoted(&args.source.device);
+            Err(Fail::Failed(format!(
+                "{device} gave no frame that is whole"
+            )))
+        }
+        outcome => outcome,
+    };
     // A disk that is slow with a photo, and a terminal that is stopped, are no part of it either.
     let ended = Instant::now();
     drop(screen);

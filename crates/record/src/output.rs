@@ -553,6 +553,14 @@ impl Output {
         }
         if frame.damaged {
             self.totals.damaged += 1;
+            if self.totals.damaged == 1 {
+                let index = match self.plan.path {
+                    Some(_) => "; the index names those that follow",
+                    None => "",
+                };
+                let n = frame.sequence;
+                self.notice = Some(format!("frame {n} is damaged and left out{index}"));
+            }
             self.missing("damaged", frame.sequence..=frame.sequence);
             return self.write_lines();
         }

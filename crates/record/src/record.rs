@@ -32,7 +32,7 @@ pub struct Plan {
     pub pre_roll: Option<Duration>,
     /// A FIFO that triggers, beside the signal.
     pub trigger: Option<PathBuf>,
-    /// Give up when no frame comes for so long.
+    /// Give up when no whole frame comes for so long.
     pub timeout: Duration,
 }
 
@@ -368,12 +368,18 @@ impl<'a> Recording<'a> {
                     }
                     break;
                 };
-                late = false;
-                since = Instant::now();
+                let damaged = arrival.damaged;
                 self.frame(stream, arrival)?;
+                // What it waited for the disk is no silence of the camera.
+                if !damaged {
+                    (since, late) = (Instant::now(), false);
+                } else if !self.quota.done && since.elapsed() >= self.plan.timeout {
+                    return Err(self.silent(camera));
+                }
             }
             if self.state == State::CatchingUp {
                 self.write_kept()?;
+                since = Instant::now();
             }
         }
         Ok(())
@@ -394,7 +400,7 @@ impl<'a> Recording<'a> {
 
     fn silent(&self, camera: &Camera) -> Fail {
         Fail::Failed(format!(
-            "no frame came from {} for {} s",
+            "no whole frame came from {} for {} s",
             quoted(camera.path()),
             self.plan.timeout.as_secs_f64()
         ))

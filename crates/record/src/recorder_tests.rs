@@ -682,7 +682,7 @@ fn what_came_before_the_camera_failed_is_kept() {
     let Some(home) = place("what_came_before_the_camera_failed_is_kept") else {
         return;
     };
-    for (unplugged, text) in [(true, "is gone"), (false, "no frame came")] {
+    for (unplugged, text) in [(true, "is gone"), (false, "no whole frame came")] {
         let file = home.join(text);
         let end = move || match unplugged {
             true => Next::Gone,
@@ -776,6 +776,55 @@ fn a_camera_that_is_ready_without_a_frame_is_silent() {
     });
     let said = failure(record(film, &["--timeout", "100ms"], &home.join("out")));
     assert!(said.contains("for 0.1 s"), "{said}");
+}
+
+#[test]
+fn a_camera_whose_frames_are_all_damaged_is_told() {
+    let test = "a_camera_whose_frames_are_all_damaged_is_told";
+    let damaged = || {
+        let (end, mut numbers) = (Instant::now() + SOON, 0..);
+        film(move || match Instant::now() < end {
+            true => Next::Damaged(numbers.next().unwrap()),
+            false => Next::Gone,
+        })
+    };
+    if let Some(home) = job() {
+        let file = home.join("out");
+        let said = failure(record(damaged(), &["--timeout", "100ms"], &file));
+        assert!(said.contains("no whole frame came"), "{said}");
+        let options = ["--json", "--seconds", "0.01"];
+        let said = failure(record(damaged(), &options, &file));
+        assert!(said.contains("gave no frame that is whole"), "{said}");
+        return;
+    }
+    let home = tempfile::tempdir_in("/var/tmp").unwrap();
+    let (said, lines) = said_with_lines(test, home.path());
+    let counts = (&said["frames"], &said["damaged"], &said["complete"]);
+    assert_eq!(counts, (&0.into(), &10.into(), &false.into()), "{said}");
+    let line = "nocopy-record: frame 0 is damaged and left out; the index names those that follow";
+    assert_eq!(lines, [line; 2]);
+}
+
+#[test]
+fn what_the_disk_takes_its_time_for_is_no_silence_of_the_camera() {
+    let test = "what_the_disk_takes_its_time_for_is_no_silence_of_the_camera";
+    let Some(home) = place(test) else {
+        return;
+    };
+    // The third frame waits until the first file has ended; the fourth is not there at once.
+    busy(|| {
+        thread::sleep(Duration::from_millis(2200));
+        Ok(())
+    });
+    let mut gives =
+        [0, 1, 2]
+            .map(Next::Frame)
+            .into_iter()
+            .chain([Next::Later, Next::Later, Next::Frame(3)]);
+    let film = film(move || gives.next().unwrap());
+    let [segment, bytes] = &segment(1);
+    let options = [segment, bytes, "--timeout", "2s", "--frames", "4"];
+    record(film, &options, &home.join("out")).unwrap();
 }
 
 #[test]
