@@ -163,7 +163,7 @@ struct Record {
     /// What is promised of what was recorded
     #[arg(long, value_enum, default_value_t = Promise::Process, value_name = "MODE")]
     durability: Promise,
-    /// Keep the last frames (10s) in memory, and begin the recording with them when SIGUSR1 comes
+    /// Keep the last frames (10s) in memory, and begin the recording with them when SIGUSR1 comes; until then FILE stays as it was
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pre_roll: Option<Duration>,
     /// Begin also when something is written to this FIFO, which is made if it is not there
@@ -403,9 +403,10 @@ fn run(args: &Record) -> Outcome {
     record::start(&stream)?;
     // That may take a while, too.
     signals.check()?;
+    // With --pre-roll the recording that was there stays until the trigger comes.
     // What the camera took while an old recording was emptied comes before a gap, if its buffers were full by then.
     // After a signal that ends this one, there is nothing else.
-    if output.empty()? && signals.ended().is_none() {
+    if plan.pre_roll.is_none() && output.empty()? && signals.ended().is_none() {
         record::skip(&stream);
     }
     let buffers = stream.count;
@@ -477,6 +478,7 @@ fn told(args: &Record, summary: &Summary, outcome: Outcome) -> Outcome {
         Err(Fail::Failed(text)) if !args.to_pipe() => {
             let totals = &summary.totals;
             let what = match totals.files.len() {
+                0 => return Err(Fail::Failed(format!("{text}; nothing was recorded"))),
                 1 => format!("{} holds", quoted(&totals.files[0])),
                 files => format!("{files} files hold"),
             };

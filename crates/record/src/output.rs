@@ -676,6 +676,8 @@ impl Output {
     /// Ends the output; what was written, and how that went.
     pub fn finish(mut self, outcome: Outcome) -> (Totals, Outcome) {
         let outcome = match self.current.take() {
+            // Never emptied: what was there stays, and what was made goes.
+            Some(segment) if segment.index.is_some() && self.totals.files.is_empty() => outcome,
             Some(segment) => self.tally(segment.end(outcome)),
             None => outcome,
         };

@@ -207,6 +207,8 @@ pub struct Recording<'a> {
     limit: usize,
     quota: Quota<'a>,
     clock: Clock,
+    /// The output was emptied for what comes.
+    begun: bool,
     /// The output has failed: nothing more can follow what is there.
     broken: bool,
     /// Signals that came and asked for nothing.
@@ -315,6 +317,7 @@ impl<'a> Recording<'a> {
             limit: 0,
             quota: Quota::of(plan),
             clock: Clock::default(),
+            begun: plan.pre_roll.is_none(),
             broken: false,
             idle: Vec::new(),
             tally: Tally::default(),
@@ -499,8 +502,13 @@ impl<'a> Recording<'a> {
         Ok(())
     }
 
-    /// Writes the oldest frame in memory.
+    /// Writes the oldest frame in memory. Only now is there something to take the place of an old recording.
     fn write_kept(&mut self) -> Outcome {
+        if !std::mem::replace(&mut self.begun, true) {
+            let emptied = self.output.empty();
+            self.broken = emptied.is_err();
+            emptied?;
+        }
         if let Some((frame, data)) = self.kept.oldest() {
             let (len, result) = (frame.len, self.output.write(frame, data));
             self.written(len, result)?;

@@ -286,6 +286,45 @@ fn a_recording_begins_before_its_trigger() {
 }
 
 #[test]
+fn an_old_recording_stays_until_the_trigger_comes() {
+    let Some(home) = place("an_old_recording_stays_until_the_trigger_comes") else {
+        return;
+    };
+    let [file, new] = ["out", "new"].map(|name| home.join(name));
+    fs::write(&file, "what was there").unwrap();
+    fs::write(index_of(&file), "its index").unwrap();
+    let as_it_was = |file: &Path| {
+        fs::read(file).unwrap() == b"what was there"
+            && fs::read(index_of(file)).unwrap() == b"its index"
+    };
+    let options = ["--pre-roll", "20ms", "--frames", "10"];
+    for path in [&file, &new] {
+        let outcome = record(frames_until(SIGTERM, 50, |_| {}), &options, path);
+        assert!(matches!(outcome, Err(Fail::Signal(SIGTERM))), "{outcome:?}");
+        let mut numbers = 0..5;
+        let gone = film(move || numbers.next().map_or(Next::Gone, Next::Frame));
+        let said = failure(record(gone, &options, path));
+        assert!(said.ends_with("is gone; nothing was recorded"), "{said}");
+        assert!(as_it_was(&file));
+        assert_eq!(fs::read_dir(&home).unwrap().count(), 2);
+    }
+    let path = file.clone();
+    let film = frames(move |number| {
+        if number == 50 {
+            assert!(fs::read(&path).unwrap() == b"what was there");
+            raise(SIGUSR1).unwrap();
+        }
+    });
+    record(film, &options, &file).unwrap();
+    let (numbers, remarks) = read(&file);
+    assert!(
+        numbers.starts_with(&[29]) && numbers.len() == 31,
+        "{numbers:?}"
+    );
+    assert!(remarks.is_empty(), "{remarks:?}");
+}
+
+#[test]
 fn what_comes_while_a_frame_is_written_does_not_wait_in_the_camera() {
     let Some(home) = place("what_comes_while_a_frame_is_written_does_not_wait_in_the_camera")
     else {
