@@ -63,8 +63,8 @@ enum State {
     Recording,
 }
 
-/// How long a frame may be on its way, beside a disk that is busy. It bounds what a camera whose clock is slow can
-/// add to the time before the trigger.
+/// How long a frame may be on its way to the camera's queue. It bounds what a camera whose clock is slow can add to the
+/// time before the trigger.
 const ON_ITS_WAY: Duration = Duration::from_secs(60);
 
 /// When frames were taken, as far as cameras can be believed.
@@ -72,6 +72,8 @@ const ON_ITS_WAY: Duration = Duration::from_secs(60);
 struct Clock {
     /// What the camera said of the last frame.
     said: Duration,
+    /// When its queue was empty: however long a disk is busy, whatever comes out of it now was not in it then.
+    empty: Duration,
 }
 
 impl Clock {
@@ -79,7 +81,8 @@ impl Clock {
     /// on, or is in the future or long ago, is not true: then it is when the frame came.
     fn taken(&mut self, said: Duration, monotonic: bool, now: Duration) -> Duration {
         let before = std::mem::replace(&mut self.said, said);
-        let possible = before < said && said <= now && now - said <= ON_ITS_WAY;
+        let on_its_way = self.empty.saturating_sub(said);
+        let possible = before < said && said <= now && on_its_way <= ON_ITS_WAY;
         match monotonic && possible {
             true => said,
             false => now,
@@ -316,7 +319,10 @@ impl<'a> Recording<'a> {
             most: room,
             limit: 0,
             quota: Quota::of(plan),
-            clock: Clock::default(),
+            clock: Clock {
+                empty: monotonic(),
+                ..Clock::default()
+            },
             begun: plan.pre_roll.is_none(),
             broken: false,
             idle: Vec::new(),
@@ -366,6 +372,7 @@ impl<'a> Recording<'a> {
             // what it drops.
             while self.has_room() && !self.quota.done && self.signals.ended().is_none() {
                 let Some(arrival) = stream.take().map_err(|e| gone(camera, &e))? else {
+                    self.clock.empty = monotonic();
                     if late {
                         return Err(self.silent(camera));
                     }
@@ -575,10 +582,12 @@ mod tests {
         let came = |n: u64| ms(100_005 + n * 40);
         let taken = |says: &dyn Fn(u64) -> u64, monotonic| -> Vec<Duration> {
             let mut clock = Clock::default();
-            let frames = 0..10;
-            frames
-                .map(|n| clock.taken(ms(says(n)), monotonic, came(n)))
-                .collect()
+            let taken = |n| {
+                // There was none before it.
+                clock.empty = came(n) - ms(1);
+                clock.taken(ms(says(n)), monotonic, came(n))
+            };
+            (0..10).map(taken).collect()
         };
         let right = |n| 100_000 + n * 40;
         let as_said: Vec<_> = (0..10).map(|n| ms(right(n))).collect();
@@ -590,11 +599,18 @@ mod tests {
         assert_eq!(taken(&|n| 1_000_000 + n, true), as_came, "in the future");
         assert_eq!(taken(&|_| 99_990, true)[1..], as_came[1..]);
         assert_eq!(taken(&|n| 99_990 - n, true)[1..], as_came[1..]);
-        // One that waited for a slow disk was still taken when it was.
-        assert_eq!(
-            Clock::default().taken(ms(70_000), true, ms(100_000)),
-            ms(70_000)
-        );
+        // One that waited for a slow disk was still taken when it was, however slow that is.
+        for (empty, said, now) in [
+            (90_000, 70_000, 100_000),
+            (70_000, 70_040, 300_000),
+            (70_000, 69_990, 300_000),
+        ] {
+            let mut clock = Clock {
+                said: Duration::ZERO,
+                empty: ms(empty),
+            };
+            assert_eq!(clock.taken(ms(said), true, ms(now)), ms(said));
+        }
     }
 
     #[test]
