@@ -482,9 +482,15 @@ fn told(args: &Record, summary: &Summary, outcome: Outcome) -> Outcome {
                 1 => format!("{} holds", quoted(&totals.files[0])),
                 files => format!("{files} files hold"),
             };
+            let count = |number, what| match number {
+                0 => String::new(),
+                number => format!(", {number} {what}"),
+            };
             Err(Fail::Failed(format!(
-                "{text}; {what} {} frames, all indexed",
-                totals.frames
+                "{text}; {what} {} frames, all indexed{}{}",
+                totals.frames,
+                count(totals.lost, "lost"),
+                count(totals.damaged, "damaged")
             )))
         }
         // A recording without an end of its own is always ended by a signal: that hides no failure.

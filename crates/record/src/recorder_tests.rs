@@ -728,14 +728,17 @@ fn what_came_before_the_camera_failed_is_kept() {
             false => Next::Silence,
         };
         let mut numbers = 0..5;
-        let film = film(move || numbers.next().map_or_else(end, Next::Frame));
-        let outcome = record(film, &["--timeout", "10ms"], &file);
-        let Err(Fail::Failed(said)) = outcome else {
-            panic!("{outcome:?}");
-        };
+        let all = film(move || numbers.next().map_or_else(end, Next::Frame));
+        let said = failure(record(all, &["--timeout", "10ms"], &file));
         assert!(said.contains(text), "{said}");
         assert!(said.ends_with("holds 5 frames, all indexed"), "{said}");
         holds(&file, 0..5);
+        let mut gives = [Next::Frame(0), Next::Damaged(1), Next::Frame(4)].into_iter();
+        let some = film(move || gives.next().unwrap_or_else(end));
+        let file = file.with_extension("some");
+        let said = failure(record(some, &["--timeout", "10ms"], &file));
+        let counts = "holds 2 frames, all indexed, 2 lost, 1 damaged";
+        assert!(said.ends_with(counts), "{said}");
     }
 }
 
