@@ -291,11 +291,16 @@ impl Camera {
                 denominator: frames,
             };
             let result = self.call(vidioc::VIDIOC_S_PARM, &mut parameters);
-            match result {
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                    return Err(busy(&self.path))
+            let error = result.as_ref().err().and_then(io::Error::raw_os_error);
+            match error {
+                Some(libc::EBUSY) => return Err(busy(&self.path)),
+                Some(libc::ENOTTY | libc::EINVAL) => {
+                    return Err(Fail::Failed(format!(
+                        "{} has no rate to be set: leave out --rate (a sensor's controls may set it: see v4l2-ctl)",
+                        quoted(&self.path)
+                    )))
                 }
-                result => result.context("set the rate of", &self.path)?,
+                _ => result.context("set the rate of", &self.path)?,
             }
         }
         let said = self.call(vidioc::VIDIOC_G_PARM, &mut parameters);

@@ -883,6 +883,11 @@ fn a_rate_is_one_that_the_camera_confirms() {
         let said = failure(record(film, &["--rate", "1000"], &file));
         assert!(said.contains("leave out --rate"), "{said}");
     }
+    for error in [libc::ENOTTY, libc::EINVAL] {
+        let film = refuses(vidioc::VIDIOC_S_PARM, error);
+        let said = failure(record(film, &["--rate", "1000"], &file));
+        assert!(said.contains("no rate to be set: leave out"), "{said}");
+    }
     let said = failure(record(frames(|_| {}), &["--rate", "25"], &file));
     assert!(said.contains("it offers 1000/1"), "{said}");
     assert!(!file.exists());
