@@ -368,7 +368,8 @@ pub struct Totals {
     pub lost: u64,
     /// Frames that may be missing beside those, by the time between others.
     pub suspected: u64,
-    /// Frames that were copied although the way has no copy, as one of them is no multiple of a block.
+    /// Frames that were copied although the way has no copy, as one of them is no multiple of a block or has an
+    /// address that is not aligned.
     pub uneven: u64,
     /// Frames that came and are damaged.
     pub damaged: u64,
@@ -630,7 +631,7 @@ impl Output {
         let why = match (self.is_uneven(offset), self.is_uneven(frame.len as u64)) {
             (true, _) => format!("those before it are no multiple of {block} bytes"),
             (_, true) => format!("its {} bytes are no multiple of {block}", frame.len),
-            _ => "the file takes it no other way".into(),
+            _ => "it begins at an address that is not aligned for direct I/O".into(),
         };
         let then = match self.plan.segment {
             Some(_) => "so are those behind it, until the next file begins",
@@ -1035,6 +1036,31 @@ mod tests {
             }
             assert_eq!(n, 10);
         }
+    }
+
+    #[test]
+    fn a_frame_behind_a_header_is_copied_and_told() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let found = pdio::explain(home.path()).unwrap().alignment;
+        let Some(align) = found.filter(|align| align.memory > 1) else {
+            eprintln!("skipped: direct I/O in /var/tmp does not ask where memory begins");
+            return;
+        };
+        let path = home.path().join("out");
+        let plan = Plan {
+            block: Some(align.offset.into()),
+            ..plan(&path, None, Durability::Process)
+        };
+        let memory = vec![7; (64 << 10) + 4096 + 1];
+        let behind = &memory[memory.as_ptr().align_offset(4096) + 1..][..64 << 10];
+        let mut output = Output::create(plan, Way::Userptr).unwrap();
+        output.write(&frame(0, behind.len()), behind).unwrap();
+        let said = output.notice().unwrap();
+        assert!(said.contains("address that is not aligned"), "{said}");
+        let (totals, outcome) = output.finish(Ok(()));
+        outcome.unwrap();
+        assert_eq!((totals.frames, totals.uneven), (1, 1));
+        assert_eq!(std::fs::read(&path).unwrap(), behind);
     }
 
     #[test]
