@@ -130,6 +130,18 @@ fn number(path: &Path, name: &Path) -> Option<u32> {
     (segment(path, number) == name).then_some(number)
 }
 
+/// What became of frames that were written to `path`.
+fn written<T>(result: io::Result<T>, path: &Path) -> Outcome<T> {
+    let is_limit = |error: &io::Error| error.raw_os_error() == Some(libc::EFBIG);
+    let too_long = result.as_ref().is_err_and(is_limit);
+    result.context("write", path).map_err(|fail| match fail {
+        Fail::Failed(text) if too_long => Fail::Failed(format!(
+            "{text}: --segment, of fewer bytes, goes on in another file"
+        )),
+        fail => fail,
+    })
+}
+
 #[derive(Debug)]
 struct Segment {
     /// Until frames may come. Before the writer, as the lock goes with that: then the names are others'.
@@ -169,7 +181,7 @@ impl Segment {
         // By now the name may be another file's.
         let file = writer.file().try_clone();
         // Whatever has ended the recording, the writer may still hold frames, and a failure of these is told.
-        let (stats, outcome) = match writer.finish().context("write", &path) {
+        let (stats, outcome) = match written(writer.finish(), &path) {
             Ok(stats) => (stats, outcome),
             Err(fail) => (before, Err(fail)),
         };
@@ -570,21 +582,21 @@ impl Output {
         };
         let (writer, path) = (&mut segment.writer, &segment.path);
         let direct = self.way.is_direct();
-        let uncopied = direct && writer.write_uncopied(data).context("write", path)?;
+        let uncopied = direct && written(writer.write_uncopied(data), path)?;
         if !uncopied {
-            match self.way {
+            let result = match self.way {
                 Way::Copy => stage(writer, data),
                 _ => writer.write_all(data),
-            }
-            .context("write", path)?;
+            };
+            written(result, path)?;
         }
         if self.way == Way::Copy {
-            match self.plan.durability {
+            let result = match self.plan.durability {
                 Durability::Process => Ok(()),
                 Durability::Safe => writer.flush(),
                 Durability::Sync => writer.sync_data(),
-            }
-            .context("write", path)?;
+            };
+            written(result, path)?;
         }
         let (sequence, time, len) = (frame.sequence, frame.time, frame.len);
         let offset = segment.bytes;

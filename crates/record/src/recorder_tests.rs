@@ -1113,7 +1113,7 @@ fn the_limit_of_a_files_length_is_told_in_one_line() {
         let file = home.join(way);
         let said = failure(record(frames(|_| {}), &["--way", way], &file));
         assert!(
-            said.contains("File too large") && said.contains("all indexed"),
+            said.contains("File too large: --segment") && said.contains("all indexed"),
             "{said}"
         );
         let (numbers, _) = read(&file);
