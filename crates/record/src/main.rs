@@ -23,6 +23,7 @@ mod summary;
 mod ways;
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -339,6 +340,11 @@ fn plans(args: &Record) -> Outcome<(record::Plan, output::Plan)> {
     if path.is_none() && (args.json || args.segment.is_some()) {
         return Err(Fail::Usage(
             "neither --json nor --segment goes with standard output".into(),
+        ));
+    }
+    if path.is_none() && std::io::stdout().is_terminal() {
+        return Err(Fail::Usage(
+            "frames are no text: send standard output to a pipe or a file".into(),
         ));
     }
     let plan = record::Plan {

@@ -1287,6 +1287,27 @@ fn terminal() -> io::Result<(File, File)> {
 }
 
 #[test]
+fn a_terminal_gets_no_frames() {
+    let test = "a_terminal_gets_no_frames";
+    if job().is_some() {
+        // No camera is asked for: without one that would be another message.
+        let command = ["nocopy-record", "-"];
+        let said = failure(run(&Cli::try_parse_from(command).unwrap().record));
+        return eprintln!("{said}");
+    }
+    let (_screen, line) = match terminal() {
+        Ok(terminal) => terminal,
+        Err(error) => return eprintln!("skipped: no terminals: {error}"),
+    };
+    let mut recorder = command(&format!("recorder_tests::{test}"), Path::new("-"));
+    let recorder = recorder.stdout(line).stderr(Stdio::piped()).spawn();
+    let output = recorder.unwrap().wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("to a pipe or a file"), "{said}");
+}
+
+#[test]
 fn a_message_has_a_line_of_its_own() {
     let test = "recorder_tests::a_message_has_a_line_of_its_own";
     if let Some(file) = job() {
