@@ -11,6 +11,8 @@ pub struct Frame {
     pub sequence: u32,
     /// When it was taken, as the camera says.
     pub time: Duration,
+    /// True if that is by the system's monotonic clock.
+    pub monotonic: bool,
     /// When it was taken, by the system's monotonic clock: `time` where that can be true, or else when it
     /// came. It goes on whatever the camera says.
     pub taken: Duration,
@@ -103,6 +105,7 @@ mod tests {
             let frame = Frame {
                 sequence,
                 time,
+                monotonic: true,
                 taken,
                 len: 0,
                 damaged: false,

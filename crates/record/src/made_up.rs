@@ -45,6 +45,8 @@ pub enum Next {
     Empty(u32),
     /// A frame with this number without its last line, that is not flagged.
     Short(u32),
+    /// The frame with this number, with a time that is by nobody knows which clock.
+    Timeless(u32),
     /// Nothing yet; it can be asked again at once.
     Later,
     /// Nothing any more.
@@ -187,8 +189,13 @@ impl Device {
         let Some(&(index, at)) = state.lent.front() else {
             return Err(io::ErrorKind::WouldBlock.into());
         };
+        let mut clock = V4L2_BUF_FLAG_TIMESTAMP_MONOTONIC;
         let (number, damaged, len) = match (state.film.next)() {
             Next::Frame(number) => (number, false, FRAME),
+            Next::Timeless(number) => {
+                clock = V4L2_BUF_FLAG_TIMESTAMP_UNKNOWN;
+                (number, false, FRAME)
+            }
             Next::Damaged(number) => (number, true, FRAME),
             Next::Empty(number) => (number, false, 0),
             Next::Short(number) => (number, false, FRAME - 2 * SIZE.0 as usize),
@@ -206,7 +213,7 @@ impl Device {
         }
         let time = state.since + INTERVAL * number;
         (buffer.index, buffer.sequence, buffer.bytesused) = (index, number, len as u32);
-        buffer.flags = V4L2_BUF_FLAG_TIMESTAMP_MONOTONIC;
+        buffer.flags = clock;
         if damaged {
             buffer.flags |= V4L2_BUF_FLAG_ERROR;
         }

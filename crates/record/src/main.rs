@@ -49,7 +49,8 @@ const AFTER: &str = "\
 Index: beside FILE is FILE.index, a line for each frame, written once the kernel has the frame:
   SEQUENCE SECONDS OFFSET LENGTH
 and, in their places, lines '# lost N-M' and '# damaged N' for frames that are not there, and
-'# suspected K before N' where time stamps leave room for K frames that the camera did not count.
+'# suspected K before N' where time stamps leave room for K frames that the camera did not count;
+'# clock unknown' before the first frame whose SECONDS are not by the system's monotonic clock.
 
 Examples:
   nocopy-record --size 1920x1080 --seconds 60 out.raw

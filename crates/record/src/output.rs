@@ -36,6 +36,8 @@ struct Index {
     waiting: VecDeque<(u64, String)>,
     /// Bytes of whole lines.
     len: u64,
+    /// It says that times are not of the system's monotonic clock.
+    clock_unknown: bool,
     /// Frames in whole lines, and where the last of them ends in the file.
     frames: u64,
     end: u64,
@@ -53,6 +55,7 @@ impl Index {
             sync,
             waiting: VecDeque::new(),
             len: 0,
+            clock_unknown: false,
             frames: 0,
             end: 0,
         };
@@ -603,6 +606,10 @@ impl Output {
         segment.bytes += len as u64;
         segment.frames += 1;
         if let Some(index) = &mut segment.index {
+            if !frame.monotonic && !std::mem::replace(&mut index.clock_unknown, true) {
+                let line = "# clock unknown\n".to_owned();
+                index.waiting.push_back((offset, line));
+            }
             let (seconds, micros) = (time.as_secs(), time.subsec_micros());
             let line = format!("{sequence} {seconds}.{micros:06} {offset} {len}\n");
             index.waiting.push_back((segment.bytes, line));
@@ -930,6 +937,7 @@ mod tests {
         Frame {
             sequence,
             time: Duration::from_micros(u64::from(sequence) * 33_333),
+            monotonic: true,
             taken: Duration::from_micros(u64::from(sequence) * 33_333),
             len,
             damaged: false,

@@ -95,6 +95,7 @@ mod tests {
         Frame {
             sequence,
             time: Duration::from_millis(milliseconds),
+            monotonic: true,
             taken: Duration::from_millis(milliseconds),
             len,
             damaged: false,

@@ -459,6 +459,7 @@ impl<'a> Recording<'a> {
         let frame = Frame {
             sequence: arrival.sequence,
             time: arrival.time,
+            monotonic: arrival.monotonic,
             taken,
             len: data.len(),
             damaged: arrival.damaged,
@@ -626,6 +627,7 @@ mod tests {
         let frame = |n: u32, damaged| Frame {
             sequence: n,
             time: Duration::from_secs(7),
+            monotonic: true,
             taken: Duration::from_millis(u64::from(n) * 40),
             len: 0,
             damaged,

@@ -217,6 +217,34 @@ fn frames_that_are_lost_or_damaged_are_named() {
 }
 
 #[test]
+fn each_index_says_that_its_times_are_by_another_clock() {
+    let Some(home) = place("each_index_says_that_its_times_are_by_another_clock") else {
+        return;
+    };
+    let mut gives = [Next::Frame(0), Next::Damaged(1)]
+        .into_iter()
+        .chain((2..8).map(Next::Timeless));
+    let film = film(move || gives.next().unwrap());
+    let [segment, bytes] = &segment(3);
+    let options = [segment, bytes, "--frames", "7"];
+    record(film, &options, &home.join("out")).unwrap();
+    for (n, (numbers, damaged)) in [
+        (vec![0, 2, 3], true),
+        (vec![4, 5, 6], false),
+        (vec![7], false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let damaged = damaged.then_some("damaged 1");
+        let wanted: Vec<_> = damaged.into_iter().chain(["clock unknown"]).collect();
+        let (found, remarks) = read(&home.join(format!("out-000{n}")));
+        assert_eq!(found, numbers);
+        assert_eq!(remarks, wanted);
+    }
+}
+
+#[test]
 fn a_recording_over_an_old_one_begins_when_that_is_gone() {
     let Some(home) = place("a_recording_over_an_old_one_begins_when_that_is_gone") else {
         return;
