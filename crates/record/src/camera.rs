@@ -259,6 +259,13 @@ impl Camera {
             },
             _ => (got.sizeimage, got.bytesperline),
         };
+        if bytes == 0 {
+            return Err(Fail::Failed(format!(
+                "{} does not say how large a frame of {} is",
+                quoted(&self.path),
+                letters(got.pixelformat)
+            )));
+        }
         self.size = (got.width, got.height);
         self.format = letters(got.pixelformat);
         self.frame_bytes = bytes as usize;
@@ -339,7 +346,7 @@ impl Camera {
         let lines = (self.line_bytes as usize).saturating_mul(self.size.1 as usize);
         match self.compressed {
             true => 1,
-            false => lines.clamp(1, self.frame_bytes.max(1)),
+            false => lines.clamp(1, self.frame_bytes),
         }
     }
 

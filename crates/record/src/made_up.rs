@@ -63,6 +63,8 @@ pub struct Film {
     pub asked: Box<dyn FnMut(vidioc::_IOC_TYPE) -> io::Result<()>>,
     /// The time from frame to frame that it says: so many of so many parts of a second; zeros if it does not.
     pub rate: (u32, u32),
+    /// How large it says that a frame is, in bytes.
+    pub frame_bytes: usize,
     /// Maximum buffers that it has.
     pub buffers: u32,
     /// Is asked for each frame, before it comes.
@@ -139,7 +141,9 @@ impl Device {
             match request {
                 vidioc::VIDIOC_QUERYCAP => capability(&mut *argument.cast()),
                 vidioc::VIDIOC_ENUM_FMT => return formats(&mut *argument.cast()),
-                vidioc::VIDIOC_G_FMT | vidioc::VIDIOC_S_FMT => format(&mut *argument.cast()),
+                vidioc::VIDIOC_G_FMT | vidioc::VIDIOC_S_FMT => {
+                    format(state.film.frame_bytes, &mut *argument.cast());
+                }
                 vidioc::VIDIOC_G_PARM | vidioc::VIDIOC_S_PARM => {
                     rate(state.film.rate, &mut *argument.cast());
                 }
@@ -251,11 +255,11 @@ fn formats(found: &mut v4l2_fmtdesc) -> io::Result<()> {
     Ok(())
 }
 
-fn format(format: &mut v4l2_format) {
+fn format(bytes: usize, format: &mut v4l2_format) {
     // SAFETY: the member for this type of queue; any bytes are numbers.
     let pix = unsafe { &mut format.fmt.pix };
     (pix.width, pix.height) = SIZE;
-    (pix.pixelformat, pix.sizeimage) = (u32::from_le_bytes(*b"YUYV"), FRAME as u32);
+    (pix.pixelformat, pix.sizeimage) = (u32::from_le_bytes(*b"YUYV"), bytes as u32);
     pix.bytesperline = 2 * SIZE.0;
 }
 

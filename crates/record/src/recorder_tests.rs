@@ -93,6 +93,7 @@ fn film(next: impl FnMut() -> Next + 'static) -> Film {
         opened: || {},
         asked: Box::new(|_| Ok(())),
         rate: (1, 1000),
+        frame_bytes: FRAME,
         buffers: 32,
         next: Box::new(next),
     }
@@ -997,7 +998,12 @@ fn what_cannot_begin_leaves_the_file_as_it_was() {
     let photo = ["--photo", at_photo, "--pre-roll", "1s", "--trigger"];
     let by = |trigger| [&photo[..], &[trigger]].concat();
     let no_pipeline = |error| refuses(vidioc::VIDIOC_STREAMON, error);
-    let cases: [(Film, &[&str], &str); 8] = [
+    let sizeless = Film {
+        frame_bytes: 0,
+        ..frames(|_| {})
+    };
+    let cases: [(Film, &[&str], &str); 9] = [
+        (sizeless, &[], "does not say how large"),
         (no_bus(), &[], "its bus has no room"),
         (no_pipeline(libc::EPIPE), &[], "see media-ctl"),
         (no_pipeline(libc::ENOLINK), &[], "see media-ctl"),
