@@ -157,7 +157,7 @@ struct Record {
     #[arg(long, value_name = "N", value_parser = parse_seconds)]
     seconds: Option<Duration>,
     /// End after this many frames
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = size::number(0..=u64::MAX))]
     frames: Option<u64>,
     /// Begin another file before one has more bytes than this (1G, 700MB): out.raw becomes out-0000.raw, out-0001.raw, …
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
@@ -175,7 +175,7 @@ struct Record {
     #[arg(long, value_name = "FILE")]
     photo: Option<PathBuf>,
     /// Give up when no whole frame has come for this long
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_timeout)]
     timeout: Duration,
     /// No progress line and no summary
     #[arg(short, long)]
@@ -210,6 +210,13 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     nocopy_settings::time(text).ok_or_else(|| format!("not {}", nocopy_settings::TIME))
 }
 
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    match parse_time(text)? {
+        Duration::ZERO => Err("no frame comes in no time".into()),
+        time => Ok(time),
+    }
+}
+
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().map(Duration::try_from_secs_f64);
     seconds
@@ -220,6 +227,11 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 
 impl Source {
     fn open(&self) -> Outcome<Camera> {
+        if self.heap.is_some() && self.way.is_some_and(|way| way != Way::Heap) {
+            return Err(Fail::Usage(
+                "--heap is for the way 'heap': leave out --heap or --way".into(),
+            ));
+        }
         let wanted = Wanted {
             size: self.size,
             format: self.format,
@@ -375,7 +387,8 @@ fn plans(args: &Record) -> Outcome<(record::Plan, output::Plan)> {
 fn segment_fits(segment: Option<u64>, camera: &Camera) -> Outcome {
     let bytes = camera.frame_bytes;
     if segment.is_some_and(|most| most < bytes as u64) && !camera.compressed {
-        return Err(Fail::Usage(format!(
+        // No longer `Usage`: the camera has been set.
+        return Err(Fail::Failed(format!(
             "a segment has to have room for a frame, which has {bytes} bytes"
         )));
     }

@@ -1020,6 +1020,9 @@ fn what_cannot_begin_leaves_the_file_as_it_was() {
         assert_eq!(fs::read(index_of(&file)).unwrap(), b"its index");
         assert_eq!(fs::read_dir(&home).unwrap().count(), 2);
     }
+    // Too small for a frame of this camera, which has been set by then: not the status of a wrong command line.
+    let outcome = record(frames(|_| {}), &["--segment", "8191"], &file);
+    assert_eq!(outcome.unwrap_err().status(), 1);
     // And what was not there is not there.
     record(no_bus(), &[], &home.join("new")).unwrap_err();
     record(frames(|_| {}), &[], &home.join("n".repeat(252))).unwrap_err();

@@ -60,6 +60,11 @@ fn a_wrong_command_line_is_said_to_be_wrong() {
     );
     fails(&["--buffers", "1", "out"], 2, "not a number from 2 to 32");
     fails(&["--buffers", "x", "out"], 2, "not a number from 2 to 32");
+    fails(&["--frames", "1e3", "out"], 2, "not a number from 0 to");
+    fails(&["--timeout", "0", "out"], 2, "no frame comes in no time");
+    let other = ["--heap", "reserved", "--way", "mmap"];
+    fails(&[&other[..], &["out"]].concat(), 2, "for the way 'heap'");
+    fails(&[&["explain"], &other[..]].concat(), 2, "leave out --heap");
     fails(&["--trigger", "fifo", "out"], 2, "--pre-roll");
     fails(&["--json", "-"], 2, "standard output");
     fails(&["--way", "magic", "out"], 2, "dmabuf");
