@@ -52,7 +52,7 @@
 
 use core::ptr;
 use core::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicU8, AtomicUsize,
+    AtomicBool, AtomicPtr, AtomicU16, AtomicU32, AtomicU64, AtomicU8, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
@@ -80,6 +80,8 @@ pub(crate) const CUTTING: u32 = 10;
 const UNASKED: u8 = 0;
 const SMALL: u8 = 1;
 const ASKED: u8 = 2;
+/// No slot is asked to have huge ones from there on.
+const NOWHERE: u16 = u16::MAX;
 
 /// Sizes of slots: 64 MiB, 4 GiB, 256 GiB. Miri, for which memory is not free, has objects
 /// promoted sooner.
@@ -166,11 +168,11 @@ pub(crate) struct Slot {
     grows: AtomicU32,
     /// When what is retained of it was counted, in milliseconds, cut to 32 bits.
     pub(crate) stamp: AtomicU32,
+    /// From where huge pages, or none, were asked for to the end of the slot, in huge pages; `NOWHERE`: they were not,
+    /// since that was a mere reservation.
+    asked_from: AtomicU16,
     /// What the kernel was last asked for here: `UNASKED`, `SMALL` or `ASKED` (huge pages).
     huge: AtomicU8,
-    /// True if huge pages, or none, were asked for to the end of the slot, since that was a mere reservation.
-    asked: AtomicBool,
-    class: AtomicU8,
     /// True if the C library would have given the object a mapping of its own.
     own_mapping: AtomicBool,
     /// Bytes from the start to the object. Stays as long as anything is committed, so that the next object
@@ -200,7 +202,7 @@ impl Slot {
     fn held(&self) -> usize {
         let touched = self.touched.load(Relaxed);
         let committed = self.committed.load(Relaxed);
-        let last = if touched > HUGE && self.huge.load(Relaxed) == ASKED {
+        let last = if touched > self.asked_from() && self.huge.load(Relaxed) == ASKED {
             touched.next_multiple_of(HUGE).min(committed)
         } else {
             0
@@ -210,10 +212,21 @@ impl Slot {
 
     /// Bytes from the start of which something is committed, has memory, or was asked for.
     fn in_use(&self) -> usize {
-        match self.asked.load(Relaxed) {
-            true => 1 << SHIFT[self.class.load(Relaxed) as usize],
-            false => self.committed.load(Relaxed).max(self.touched.load(Relaxed)),
+        match self.asked_from.load(Relaxed) {
+            NOWHERE => self.committed.load(Relaxed).max(self.touched.load(Relaxed)),
+            _ => 1 << SHIFT[self.class()],
         }
+    }
+
+    /// Bytes from the start to where something was asked for; beyond every object that moves if nothing was.
+    fn asked_from(&self) -> usize {
+        usize::from(self.asked_from.load(Relaxed).min(NOWHERE - 1)) * HUGE
+    }
+
+    fn class(&self) -> usize {
+        let index = index_of(self);
+        let mut larger = (1..CLASSES).rev();
+        larger.find(|&class| index >= first_of(class)).unwrap_or(0)
     }
 }
 
@@ -701,7 +714,7 @@ fn take_from(class: usize, size: usize, growing: bool) -> Option<usize> {
             Ok(_) => {
                 let index = first_of(class) + used;
                 let slot = descriptor(index);
-                slot.class.store(class as u8, Relaxed);
+                slot.asked_from.store(NOWHERE, Relaxed);
                 slot.state.store(HELD, Relaxed);
                 c.live.fetch_add(1, Relaxed);
                 return Some(index);
@@ -779,7 +792,8 @@ fn ahead_counted(need: usize) -> usize {
     page_round((need >> AHEAD_COUNTED).min(retain::LEAST_COUNTED))
 }
 
-/// Asks for huge pages beyond the first 2 MiB of a slot, if they pay. The caller holds it, and
+/// Asks for huge pages beyond the first 2 MiB of a slot, if they pay, and beyond what the object has touched: of that
+/// the program may have asked for something else. The caller holds the slot, and
 /// nothing lies in it beyond what it has touched.
 #[cold]
 fn choose_pages(
@@ -811,9 +825,11 @@ fn choose_pages(
         return;
     }
     let always = config::current().thp == Thp::Always;
-    let from = if always { 0 } else { HUGE };
-    if slot.huge.swap(ASKED, Relaxed) != ASKED {
-        slot.asked.store(true, Relaxed);
+    // Not from further on than the last time: each object that moves does so in pieces that begin there.
+    let last = slot.asked_from();
+    let from = if always { 0 } else { filled.min(last) };
+    slot.asked_from.store((from / HUGE) as u16, Relaxed);
+    if slot.huge.swap(ASKED, Relaxed) != ASKED || from < last {
         // For the whole slot, committed or not: later commits then extend one
         // mapping instead of starting another.
         // SAFETY: the range is in our slot.
@@ -836,12 +852,14 @@ pub(crate) fn huge_pages_lose() {
     }
 }
 
-/// What is not there yet of a slot that was asked for huge pages becomes small ones.
+/// What is not there yet of a slot that was asked for huge pages becomes small ones, where they were asked for.
 fn go_on_small(slot: &Slot, origin: *mut u8, class: usize, answer: u8) {
     let asked = slot.huge.compare_exchange(ASKED, answer, Relaxed, Relaxed);
     if asked.is_ok() {
+        // Its owner may be giving it up.
+        let from = slot.asked_from().min(1 << SHIFT[class]);
         // SAFETY: the range is in that slot.
-        unsafe { os::advise_huge(origin.add(HUGE), (1 << SHIFT[class]) - HUGE, false) };
+        unsafe { os::advise_huge(origin.add(from), (1 << SHIFT[class]) - from, false) };
     }
 }
 
@@ -899,7 +917,7 @@ fn resting(growing: bool) -> u32 {
 #[cold]
 fn leave_slack(slot: &Slot, excess: usize, state: u32) {
     if !retain::may_keep(excess, slot.own_mapping.load(Relaxed)) {
-        let origin = origin_of(slot.class.load(Relaxed) as usize, index_of(slot));
+        let origin = origin_of(slot.class(), index_of(slot));
         if os::keep_errno(|| drop_beyond(slot, origin)) {
             slot.state.store(LIVE, Release);
             return;
@@ -1057,7 +1075,7 @@ unsafe fn resize_cold(
     old: usize,
     new: usize,
 ) -> Option<*mut u8> {
-    let class = slot.class.load(Relaxed) as usize;
+    let class = slot.class();
     retain::start_wanted();
     if os::is_too_much_at_once(new - old) {
         release_hold(slot, old, false);
@@ -1113,6 +1131,8 @@ unsafe fn promote(
         }
         // A huge page that is tried lies beyond what will move there.
         target.touched.store(len, Relaxed);
+        // What moves is as the slot that it leaves was asked for.
+        target.asked_from.store(slot.asked_from.load(Relaxed), Relaxed);
         let done = ensure_committed(target, to, target_class, new, true, Some((origin, old)));
         if !done {
             target.touched.store(0, Relaxed);
@@ -1123,12 +1143,13 @@ unsafe fn promote(
         put_back(target, target_class, index);
         return None;
     }
-    // A mapping moves as a whole. Advice separates the first 2 MiB from the rest,
+    // A mapping moves as a whole. Advice separates what was there before it from the rest,
     // an earlier move what had moved from what came after.
     let skipped = slot.skipped();
     let seam = slot.seam.load(Relaxed) as usize * MIN_PAGE;
-    let first = HUGE.min(len);
-    let cuts = [skipped, first, seam.clamp(first, len), len];
+    let asked = slot.asked_from();
+    let [first, second] = [seam.min(asked), seam.max(asked)].map(|cut| cut.clamp(skipped, len));
+    let cuts = [skipped, first, second, len];
     for piece in 0..3 {
         let (from, until) = (cuts[piece], cuts[piece + 1]);
         // SAFETY: both ranges are ours; `to` holds nothing there.
@@ -1325,7 +1346,7 @@ fn make_free(slot: &'static Slot, origin: *mut u8, own: bool) {
         &COUNTERS.bytes_not_copied,
         slot.not_copied.swap(0, Relaxed) as usize,
     );
-    let class = slot.class.load(Relaxed) as usize;
+    let class = slot.class();
     let c = &CLASS[class];
     c.live.fetch_sub(1, Relaxed);
     let index = index_of(slot);
@@ -1406,7 +1427,7 @@ fn forget(slot: &Slot, origin: *mut u8) -> bool {
     slot.touched.store(0, Relaxed);
     slot.seam.store(0, Relaxed);
     slot.huge.store(UNASKED, Relaxed);
-    slot.asked.store(false, Relaxed);
+    slot.asked_from.store(NOWHERE, Relaxed);
     true
 }
 
@@ -1622,7 +1643,9 @@ fn cut(slot: &Slot, origin: *mut u8) -> bool {
     // The advice has gone as well, and what is committed next begins a mapping of its own if what is
     // kept has moved.
     slot.huge.store(UNASKED, Relaxed);
-    slot.asked.store(false, Relaxed);
+    if slot.asked_from() >= keep {
+        slot.asked_from.store(NOWHERE, Relaxed);
+    }
     let seam = (slot.seam.load(Relaxed) as usize).min(keep / MIN_PAGE);
     slot.seam.store(seam as u32, Relaxed);
     true

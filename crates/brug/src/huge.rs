@@ -874,6 +874,49 @@ mod tests {
         );
     }
 
+    /// An object that grows keeps what the program has asked for of the pages that it has; and one that grows
+    /// from a large size on leaves its slot without a copy.
+    #[test]
+    fn what_a_program_asks_for_of_its_pages_stays() {
+        isolated("huge::tests::what_a_program_asks_for_of_its_pages_stays", || {
+            const HALF: usize = 20 << 20;
+            // SAFETY: within objects; freed as allocated.
+            let filled = || unsafe {
+                let p = raw::malloc(HALF);
+                p.write_bytes(1, HALF);
+                p
+            };
+            PRETENDED.store(FAST, Relaxed);
+            VERDICT.store(PAY, Relaxed);
+            // With them the slots for larger ones are used up.
+            let [another, others @ ..] = [filled(), filled(), filled()];
+            // SAFETY: as above.
+            unsafe {
+                let p = filled();
+                let pages = p.wrapping_add(p.align_offset(os::page_size()));
+                let advise = |huge| assert!(os::advise_huge(pages, HALF - os::page_size(), huge));
+                advise(false);
+                assert_eq!(raw::realloc(p, 2 * HALF), p);
+                let (old, new) = (p.wrapping_add(HALF / 2), p.wrapping_add(HALF + 2 * HUGE));
+                assert!(has_flag(old, " nh") && asked_for(new));
+                advise(true);
+                // Whatever this machine is set to.
+                UNASKED.store(false, Relaxed);
+                lose(SLOWER);
+                crate::arena::huge_pages_lose();
+                assert!(asked_for(old) && has_flag(new, " nh"));
+                VERDICT.store(PAY, Relaxed);
+                let q = raw::realloc(filled(), 2 * HALF);
+                raw::free(another);
+                q.write_bytes(1, 2 * HALF);
+                let q = raw::realloc(q, 6 * HALF);
+                assert!(asked_for(q.wrapping_add(5 * HALF)));
+                assert_eq!(crate::stats().page_moves, 1);
+                others.into_iter().chain([p, q]).for_each(|p| raw::free(p));
+            }
+        });
+    }
+
     /// Mappings of which a part is in a range.
     fn mappings(from: usize, len: usize) -> usize {
         let inside = |line: &&str| {
