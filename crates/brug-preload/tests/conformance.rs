@@ -434,6 +434,14 @@ fn a_program_that_is_killed_at_other_system_calls_has_the_c_librarys() {
     assert_eq!(said, "tried");
 }
 
+/// The kernel ends a process at such a call if the thread blocks the signal.
+#[test]
+fn a_program_answers_the_system_calls_of_all_threads_itself() {
+    let program = compiled("trapped.c", "trapped", &[]);
+    let said = passes_quietly(&mut under_brug(&program, &[("BRUG_BASE", "glibc")]));
+    assert_eq!(said, "trapped: all checks passed\n");
+}
+
 /// What the system is set to is read by its name.
 #[test]
 fn a_program_may_allocate_in_its_own_open() {
@@ -535,6 +543,7 @@ fn every_source_is_compiled_by_a_test() {
         "strict.c",
         "swings.c",
         "thread.c",
+        "trapped.c",
         "visitors.c",
         "whole.c",
     ];

@@ -669,17 +669,27 @@ pub(crate) fn heavy_barrier() -> bool {
         || threads() == Some(1)
 }
 
+/// All signals but `SIGSYS`: its handler is where a sandbox answers a system call in the kernel's place, and the
+/// process ends at such a call of a thread that blocks it.
+pub(crate) fn signals() -> libc::sigset_t {
+    let mut all = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: initialised by the call. A set is bits, aligned as words of 64.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        *all.as_mut_ptr().cast::<u64>() &= !(1 << (libc::SIGSYS - 1));
+        all.assume_init()
+    }
+}
+
 /// Runs `f` while no signal handler can interrupt it.
 pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
     if cfg!(miri) {
         return f();
     }
-    let mut all = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: every object is initialised by the call before its use.
     unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, &signals(), before.as_mut_ptr());
         let value = f();
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
         value

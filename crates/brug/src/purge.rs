@@ -95,15 +95,13 @@ pub(crate) fn start() {
 }
 
 fn spawn() -> bool {
-    let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     let mut attr = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut id = MaybeUninit::<libc::pthread_t>::uninit();
     // SAFETY: every object is initialised by the call before its use. The program's
     // signals are for its own threads, hence the mask that the thread inherits.
     unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, &os::signals(), before.as_mut_ptr());
         *PROGRAMS.0.get() = before;
         libc::pthread_attr_init(attr.as_mut_ptr());
         let stack = STACK + stack_taken(attr.as_ptr());
