@@ -93,7 +93,10 @@ const SHIFT: [u32; CLASSES] = if cfg!(miri) {
 };
 /// Maximum number of slots of each size. A process may have 65530 mappings: the slots together take at most half of
 /// them. Where it may have fewer, there are fewer slots.
-const MOST: [usize; CLASSES] = [6800, 1024, 32];
+const MOST: [usize; CLASSES] = [6800, 1024, 31];
+/// `mlockall` counts the pages of a mapping in 32 bits with a sign (Linux 6.18): of one of 8 TiB it takes off
+/// what is locked, which is then more than any limit.
+const TOO_LONG: usize = 8 << 40;
 /// Mappings that a slot in use may have: what is before the object, small pages, huge ones, and what is not committed;
 /// and one more for each slot that the object has outgrown, as what has moved stays apart from what came after.
 pub(crate) const MAPPINGS_OF_SLOT: [usize; CLASSES] = [4, 5, 6];
@@ -546,6 +549,15 @@ fn reserve_arena() -> bool {
     let mappings = os::read_number(c"/proc/sys/vm/max_map_count").unwrap_or(MAPPINGS);
     let mut total = 0;
     let mut offset = 0;
+    // Where the whole would be too long, each part ends in a page that is another mapping. It is in no slot, and what is
+    // shown of it is nothing.
+    let end_of_part = |offset: &mut usize| {
+        if usable >= TOO_LONG {
+            // SAFETY: in the reservation, of which the parts leave the larger part of a sixteenth.
+            unsafe { os::show_in_dumps(memory.add(skip + *offset), os::page_size(), true) };
+            *offset += align;
+        }
+    };
     for (i, c) in CLASS.iter().enumerate() {
         let most = MOST[i] * mappings.min(MAPPINGS) / MAPPINGS;
         let slots = ((usable / 16 * SHARE[i]) >> SHIFT[i]).min(most);
@@ -554,6 +566,7 @@ fn reserve_arena() -> bool {
         GEOMETRY.first[i].store(total as u32, Relaxed);
         total += slots;
         offset += slots << SHIFT[i];
+        end_of_part(&mut offset);
     }
     let slots_len = offset;
     for (present, range) in [
@@ -565,6 +578,7 @@ fn reserve_arena() -> bool {
             range[0].store(memory as usize + skip + offset, Relaxed);
             range[1].store(len, Relaxed);
             offset += len;
+            end_of_part(&mut offset);
         }
     }
     let table = page_round(total * core::mem::size_of::<Slot>());

@@ -1303,6 +1303,26 @@ fn locked_memory_is_what_is_used_and_not_what_is_reserved() {
     );
 }
 
+/// The kernel may count the pages of a mapping that it locks in 32 bits.
+#[test]
+fn no_mapping_of_the_reservation_has_8_tib() {
+    for reserve in ["16T", "64T"] {
+        let name = "no_mapping_of_the_reservation_has_8_tib";
+        isolated(name, &[("BRUG_RESERVE", reserve)], || {
+            let v = grow(3 << 20);
+            assert!(raw::owns(v.as_ptr()));
+            let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+            let length = |line: &str| {
+                let (from, to) = line.split(' ').next()?.split_once('-')?;
+                let number = |word| usize::from_str_radix(word, 16).ok();
+                Some(number(to)? - number(from)?)
+            };
+            let longest = maps.lines().filter_map(length).max().unwrap();
+            assert!(longest < 8 << 40, "{maps}");
+        });
+    }
+}
+
 fn huge_kib() -> usize {
     let maps = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
     let line = maps
