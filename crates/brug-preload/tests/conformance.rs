@@ -244,6 +244,19 @@ fn threads_may_have_the_smallest_stack() {
     passes_everywhere(&program, "stack: all checks passed\n");
 }
 
+/// Where the library starts no thread, which would take more.
+#[test]
+fn a_coroutine_with_a_small_stack_may_have_large_objects() {
+    let program = compiled("coroutine.c", "coroutine", &[]);
+    let words = "coroutine: all checks passed\n";
+    // What the loader saves to look a function up is more on some processors.
+    let settings = [("BRUG_PURGE_DELAY", "0"), ("LD_BIND_NOW", "1")];
+    assert_eq!(passes_quietly(Command::new(&program).envs(settings)), words);
+    assert_eq!(passes_quietly(&mut under_brug(&program, &settings)), words);
+    let retained = [("BRUG_RETAIN", "8M"), ("LD_BIND_NOW", "1")];
+    assert_eq!(passes_quietly(&mut under_brug(&program, &retained)), words);
+}
+
 /// A thread of the library is none of the program's, which ends with its own last one.
 #[test]
 fn a_program_whose_main_thread_leaves_early_ends_as_without_the_library() {
@@ -507,6 +520,7 @@ fn every_source_is_compiled_by_a_test() {
         "check.h",
         "child.c",
         "conformance.c",
+        "coroutine.c",
         "crossing.c",
         "cxx.cpp",
         "daemon.c",

@@ -623,21 +623,32 @@ pub(crate) fn memory_and_swap() -> (usize, usize) {
 /// not, and at most vm.user_reserve_kbytes; on a small machine that is a part worth having.
 pub(crate) fn address_space_is_dear() -> bool {
     const MOST: usize = 64;
-    if !commits_strictly() {
-        return false;
-    }
-    let kept = read_number(c"/proc/sys/vm/user_reserve_kbytes").unwrap_or(0);
-    let mut text = [0u8; 4096];
-    let n = read_file(c"/proc/meminfo", &mut text);
+    let kept = || read_number(c"/proc/sys/vm/user_reserve_kbytes").unwrap_or(0);
+    commits_strictly() && commit_limit().is_some_and(|limit| kept() > limit / MOST)
+}
+
+/// What all processes together may commit, in units of 1 KiB.
+fn commit_limit() -> Option<usize> {
     let name = b"CommitLimit:";
-    let limit = text[..n]
-        .windows(name.len())
-        .position(|word| word == name)
-        .and_then(|at| {
-            let digits = text[at + name.len()..n].trim_ascii_start();
-            number(digits.split(|b| !b.is_ascii_digit()).next()?).map(|n| n as usize)
-        });
-    limit.is_some_and(|limit| kept > limit / MOST)
+    with_page(|text| {
+        let n = read_file(c"/proc/meminfo", text);
+        let at = text[..n].windows(name.len()).position(|word| word == name)?;
+        let digits = text[at + name.len()..n].trim_ascii_start();
+        number(digits.split(|b| !b.is_ascii_digit()).next()?).map(|n| n as usize)
+    })?
+}
+
+/// Runs `f` with a page of memory, for which the stack of a coroutine may have no room. `None` if there is none.
+fn with_page<T>(f: impl FnOnce(&mut [u8]) -> T) -> Option<T> {
+    let page = map_memory(page_size());
+    (!page.is_null()).then(|| {
+        // SAFETY: just mapped, and nothing refers to it afterwards.
+        unsafe {
+            let value = f(core::slice::from_raw_parts_mut(page, page_size()));
+            unmap(page, page_size());
+            value
+        }
+    })
 }
 
 /// Orders a store before a later load, provided that the other side has a [`heavy_barrier`]
@@ -908,9 +919,10 @@ pub(crate) fn has_little_memory() -> bool {
 /// The lowest limit of memory in bytes that a control group sets to this process;
 /// `usize::MAX` if none does, and `None` if that cannot be told now.
 pub(crate) fn cgroup_limit() -> Option<usize> {
-    let mut groups = [0u8; 4096];
-    let n = read_file_unless_scarce(c"/proc/self/cgroup", &mut groups)?;
-    Some(limit_of_groups(&groups[..n], &mut read_number))
+    with_page(|groups| {
+        let n = read_file_unless_scarce(c"/proc/self/cgroup", groups)?;
+        Some(limit_of_groups(&groups[..n], &mut read_number))
+    })?
 }
 
 /// As above; `groups` is what /proc/self/cgroup says. A group is bound by those it is in, too.
