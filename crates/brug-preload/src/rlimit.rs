@@ -17,7 +17,7 @@ use crate::next::Next;
 
 type Prlimit = unsafe extern "C" fn(pid_t, c_int, *const rlimit, *mut rlimit) -> c_int;
 
-/// For all four, as it can do what the others do.
+/// For all four, as it can do what the others do: who else stands in front of one of them has to define it.
 static PRLIMIT: Next = Next::named(c"prlimit64");
 
 /// Looks it up.
