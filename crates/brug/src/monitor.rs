@@ -28,7 +28,6 @@ use crate::{os, tls, words};
 pub const FRAMES: usize = 8;
 const OBJECTS: usize = 1 << 14;
 const SITES: usize = 1 << 10;
-const PAST: usize = 1 << 9;
 /// How far from its place an entry may be.
 const PROBES: usize = 32;
 
@@ -84,9 +83,6 @@ struct Site {
 struct Tables {
     objects: [Object; OBJECTS],
     sites: [Site; SITES],
-    /// The objects that ended last.
-    past: [(u32, Record); PAST],
-    past_len: usize,
 }
 
 static ON: AtomicBool = AtomicBool::new(false);
@@ -258,9 +254,6 @@ pub(crate) fn note_free(p: *mut u8) {
         let mut record = object.record;
         record.lifetime_ns = os::now_ns().saturating_sub(object.born_ns);
         tables.sites[object.site as usize].record.add(&record);
-        let at = tables.past_len % PAST;
-        tables.past[at] = (object.site, record);
-        tables.past_len += 1;
     });
 }
 
@@ -368,64 +361,19 @@ impl Report {
         unsafe { os::unmap(copy, os::page_round(LEN)) };
     }
 
-    /// Calls `f` with each object that lives (its address) or was among the last to
-    /// end (`None`), its call site, and its record.
-    pub fn objects(&self, mut f: impl FnMut(Option<usize>, &[usize; FRAMES], &Record)) {
-        let now = os::now_ns();
-        for at in 0..OBJECTS + PAST {
-            let found = with(|tables| {
-                let (address, site, record) = if at < OBJECTS {
-                    let o = tables.objects[at];
-                    let lifetime_ns = now.saturating_sub(o.born_ns);
-                    (
-                        Some(o.address),
-                        o.site,
-                        Record {
-                            lifetime_ns,
-                            ..o.record
-                        },
-                    )
-                } else {
-                    let (site, record) = tables.past[at - OBJECTS];
-                    (None, site, record)
-                };
-                (address, tables.sites[site as usize].frames, record)
-            });
-            if let Some((address, frames, record)) = found {
-                if record.objects > 0 && address.is_none_or(|a| a > 1) {
-                    f(address, &frames, &record);
-                }
-            }
-        }
-    }
-
-    /// Writes it as one JSON object: `sites`, `missed`, `objects`. A call site is the addresses that
-    /// the call returned to, as offsets in files; times are nanoseconds. `missed` are the reallocations
-    /// that found no room in the tables.
-    ///
-    /// # Errors
-    /// Those of `out`.
-    pub fn json(&self, out: &mut dyn Write) -> fmt::Result {
-        out.write_str("{")?;
-        self.sites_json(out)?;
-        out.write_str(",\"objects\":")?;
-        let mut list = List::new(out);
-        self.objects(|address, frames, record| list.add(Some(address), frames, record));
-        list.end()?;
-        out.write_str("}")
-    }
-
-    /// Writes `sites` and `missed`, without braces.
+    /// Writes `sites` and `missed` as of one JSON object, without braces. A call site is the addresses that the call
+    /// returned to, as offsets in files; times are nanoseconds. `missed` are the reallocations that found no room in
+    /// the tables.
     pub(crate) fn sites_json(&self, out: &mut dyn Write) -> fmt::Result {
         out.write_str("\"sites\":")?;
         let mut list = List::new(out);
-        self.sites(|frames, record| list.add(None, frames, record));
+        self.sites(|frames, record| list.add(frames, record));
         list.end()?;
         write!(out, ",\"missed\":{}", MISSED.load(Relaxed))
     }
 }
 
-/// A JSON array of records.
+/// A JSON array of call sites.
 struct List<'a> {
     out: &'a mut dyn Write,
     before: &'static str,
@@ -441,21 +389,15 @@ impl<'a> List<'a> {
         }
     }
 
-    /// `address`: of an object, if it still lives; `None` for a call site.
-    fn add(&mut self, address: Option<Option<usize>>, frames: &[usize; FRAMES], r: &Record) {
+    fn add(&mut self, frames: &[usize; FRAMES], r: &Record) {
         // What has no caller is libbrug.so's own, for this very report.
         if self.result.is_ok() && callers(frames).next().is_some() {
-            self.result = self.write(address, frames, r);
+            self.result = self.write(frames, r);
             self.before = ",";
         }
     }
 
-    fn write(
-        &mut self,
-        address: Option<Option<usize>>,
-        frames: &[usize; FRAMES],
-        r: &Record,
-    ) -> fmt::Result {
+    fn write(&mut self, frames: &[usize; FRAMES], r: &Record) -> fmt::Result {
         let out = &mut *self.out;
         write!(out, "{}{{\"frames\":", self.before)?;
         let mut before = "[";
@@ -464,16 +406,11 @@ impl<'a> List<'a> {
             frame_json(out, at)?;
             before = ",";
         }
-        out.write_str("],")?;
-        match address {
-            Some(Some(address)) => write!(out, "\"address\":\"{address:#x}\",")?,
-            Some(None) => write!(out, "\"address\":null,")?,
-            None => write!(out, "\"objects\":{},", r.objects)?,
-        }
         write!(
             out,
-            "\"reallocs\":{},\"moves\":{},\"bytes_not_copied\":{},\"bytes_copied\":{},\
+            "],\"objects\":{},\"reallocs\":{},\"moves\":{},\"bytes_not_copied\":{},\"bytes_copied\":{},\
              \"realloc_ns\":{},\"lifetime_ns\":{},\"largest\":{}}}",
+            r.objects,
             r.reallocs,
             r.moves,
             r.bytes_not_copied,
