@@ -37,7 +37,7 @@ unsafe fn ask(number: c_long, words: [usize; 6]) -> c_long {
     // SAFETY: the caller's promise.
     let answer = unsafe { kernel(number, words) };
     if (-4095..0).contains(&answer) {
-        crate::errno::set(-answer as c_int);
+        brug::raw::set_errno(-answer as c_int);
         return -1;
     }
     answer

@@ -9,6 +9,8 @@
 //! * in [`sized`]: jemalloc's `mallocx` family, because a program that is linked with jemalloc would
 //!   otherwise get memory from there and free it here;
 //! * in [`mallctl`]: jemalloc's questions about the heap, for the same programs;
+//! * in [`introspect`]: the C library's, and `mallopt` and `malloc_trim`;
+//! * in [`deep`]: `dlopen`, without `RTLD_DEEPBIND`;
 //! * in [`rlimit`]: `setrlimit` and `prlimit`, by which a program limits its own memory;
 //! * in [`rights`]: `unshare`, `setns` and `capset`, before which the allocator's own thread ends.
 //!
@@ -23,7 +25,6 @@
 mod cxx;
 mod deep;
 mod entry;
-mod errno;
 mod introspect;
 #[macro_use]
 mod kernel;

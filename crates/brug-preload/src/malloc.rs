@@ -10,7 +10,7 @@ use brug::raw;
 pub use crate::entry::malloc;
 #[cfg(target_arch = "x86_64")]
 pub use crate::entry::{free, realloc};
-use crate::{errno, introspect};
+use crate::introspect;
 
 /// The type of [`aligned_alloc`].
 type Aligned = extern "C" fn(usize, usize) -> *mut c_void;
@@ -18,7 +18,7 @@ type Aligned = extern "C" fn(usize, usize) -> *mut c_void;
 /// Null, with `errno` saying why.
 #[cold]
 pub fn failed(why: c_int) -> *mut c_void {
-    errno::set(why);
+    raw::set_errno(why);
     ptr::null_mut()
 }
 
@@ -163,15 +163,15 @@ pub unsafe extern "C" fn posix_memalign(out: *mut *mut c_void, align: usize, siz
     if !align.is_power_of_two() || !align.is_multiple_of(size_of::<*mut c_void>()) {
         return libc::EINVAL;
     }
-    let before = errno::get();
+    let before = raw::errno();
     // SAFETY: a power of two, any size.
     let object = unsafe { raw::memalign(align, size) };
     if object.is_null() {
         // As in the C library.
-        errno::set(libc::ENOMEM);
+        raw::set_errno(libc::ENOMEM);
         return libc::ENOMEM;
     }
-    errno::set(before);
+    raw::set_errno(before);
     // SAFETY: the caller's promise.
     unsafe { *out = object.cast() };
     0

@@ -16,7 +16,7 @@ use brug::{raw, Base, Config};
 use nocopy_settings::Statistics;
 
 use crate::say::say;
-use crate::{deep, errno, rights, rlimit};
+use crate::{deep, rights, rlimit};
 
 /// A descriptor and its file, so that a reused number is noticed.
 struct Stream {
@@ -34,12 +34,6 @@ static STDERR: Stream = Stream {
 
 /// Lowest number to keep standard error under; far from what programs count on.
 const FD_FLOOR: c_int = 400;
-
-/// Returns true if the kernel gave this process rights that its caller lacks.
-fn secure() -> bool {
-    // SAFETY: no preconditions.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
-}
 
 impl Stream {
     fn keep(&self, original: c_int) {
@@ -79,21 +73,21 @@ fn name_the_unknown(environment: *const *const c_char) {
 
 #[link_section = ".text.startup.brug"]
 extern "C" fn start(_: c_int, _: *const *const c_char, environment: *const *const c_char) {
-    let before = errno::get();
-    if !secure() {
+    let before = raw::errno();
+    if !raw::is_secure() {
         name_the_unknown(environment);
     }
     raw::prepare();
     rlimit::prepare();
     rights::prepare();
     deep::prepare();
-    if matches!(raw::config().base, None | Some(Base::Glibc)) && !secure() {
+    if matches!(raw::config().base, None | Some(Base::Glibc)) && !raw::is_secure() {
         name_the_base();
     }
     if raw::config().statistics == Statistics::StandardError {
         STDERR.keep(libc::STDERR_FILENO);
     }
-    errno::set(before);
+    raw::set_errno(before);
 }
 
 /// Says so when the internal names of the C library's allocator are another's, as Debian's

@@ -98,6 +98,13 @@ pub unsafe fn variables(
     })
 }
 
+/// Returns true if the kernel gave this process rights that its caller lacks.
+#[inline]
+pub fn is_secure() -> bool {
+    // SAFETY: no preconditions.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
 impl Config {
     /// What holds when nothing is said.
     pub const DEFAULT: Config = Config {
@@ -127,8 +134,7 @@ impl Config {
     #[link_section = startup!()]
     pub fn from_env() -> Config {
         let mut config = Config::DEFAULT;
-        // SAFETY: no preconditions.
-        if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {
+        if is_secure() {
             return config;
         }
         // SAFETY: `environ` is null or a null-terminated array of C strings that live as

@@ -794,14 +794,16 @@ pub(crate) fn is_last_thread() -> bool {
     threads() == Some(2) && read_program(&mut path) < 0 && errno() == libc::ENOENT
 }
 
+/// This thread's `errno`.
 #[inline]
-pub(crate) fn errno() -> c_int {
+pub fn errno() -> c_int {
     // SAFETY: the location is valid for the life of the thread.
     unsafe { *libc::__errno_location() }
 }
 
+/// Sets this thread's `errno`.
 #[inline]
-pub(crate) fn set_errno(e: c_int) {
+pub fn set_errno(e: c_int) {
     // SAFETY: the location is valid for the life of the thread.
     unsafe { *libc::__errno_location() = e }
 }

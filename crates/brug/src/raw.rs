@@ -5,7 +5,9 @@ use core::ptr;
 
 use crate::config::Config;
 #[cfg(feature = "preload")]
-pub use crate::config::variables;
+pub use crate::config::{is_secure, variables};
+#[cfg(feature = "preload")]
+pub use crate::os::{errno, set_errno};
 use crate::realloc::{self, UNKNOWN};
 use crate::words::{self, SYS_ALIGN};
 use crate::{arena, base, control, heap, os, stats};
