@@ -10,6 +10,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
 use std::{env, fs, io};
 
+use nocopy_launch::reason;
 use serde::Serialize;
 
 use crate::launch::{self, Refusal, CANNOT_RUN, OURS};
@@ -58,7 +59,7 @@ fn is_preloaded(file: &Path) -> Result<bool, Refusal> {
         .env("LD_TRACE_LOADED_OBJECTS", "1")
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| Refusal::new(OURS, format!("cannot start a process: {error}")))?
+        .map_err(|error| Refusal::new(OURS, format!("cannot start a process: {}", reason(&error))))?
         .stdout;
     let line = [file.as_os_str().as_bytes(), b" (0x"].concat();
     Ok(named.windows(line.len()).any(|part| part == line))
@@ -128,12 +129,7 @@ fn name_own_allocator(program: &OsStr) {
     } else {
         "/lib64/ld-linux-x86-64.so.2"
     };
-    let at = |directory: PathBuf| Some(directory.join(program)).filter(|file| file.is_file());
-    let places = env::var_os("PATH").unwrap_or_default();
-    let file = match Path::new(program).components().count() {
-        1 => env::split_paths(&places).find_map(at),
-        _ => Some(program.into()),
-    };
+    let file = launch::find(program).ok();
     // Lists what the program is linked with and does not begin it; of a script or a static program it knows nothing.
     let listed = file.and_then(|file| Command::new(LOADER).arg("--list").arg(file).output().ok());
     let listed = listed.map_or_else(Vec::new, |output| output.stdout);
@@ -231,7 +227,10 @@ fn one_run(
             let (from, to) = (profile.display(), copy.display());
             Refusal::new(
                 OURS,
-                format!("cannot copy {from} to {to} ({error}); set TMPDIR"),
+                format!(
+                    "cannot copy {from} to {to} ({}); set TMPDIR",
+                    reason(&error)
+                ),
             )
         })?;
         command.env("BRUG_PROFILE", copy);
@@ -246,7 +245,7 @@ fn one_run(
     let (ended, mut usage) = held.run(&mut command).map_err(|error| {
         Refusal::new(
             CANNOT_RUN,
-            format!("{}: {error}", words[0].to_string_lossy()),
+            format!("{}: {}", words[0].to_string_lossy(), reason(&error)),
         )
     })?;
     let seconds = begin.elapsed().as_secs_f64();

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fmt};
 
+use nocopy_launch::reason;
 use object::elf::{FileHeader64, ELFMAG, PT_INTERP};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::Endianness;
@@ -74,7 +75,7 @@ fn executable(file: &Path) -> bool {
 }
 
 /// The file that a shell would run for this word.
-fn find(program: &OsStr) -> Result<PathBuf, Refusal> {
+pub fn find(program: &OsStr) -> Result<PathBuf, Refusal> {
     let name = program.to_string_lossy();
     if program.as_bytes().contains(&b'/') {
         let path = PathBuf::from(program);
@@ -87,10 +88,14 @@ fn find(program: &OsStr) -> Result<PathBuf, Refusal> {
                 format!("{name} is not executable"),
             )),
             Ok(_) => Ok(path),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                Err(Refusal::new(CANNOT_RUN, format!("{name}: {error}")))
-            }
-            Err(error) => Err(Refusal::new(NOT_FOUND, format!("{name}: {error}"))),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(Refusal::new(
+                CANNOT_RUN,
+                format!("{name}: {}", reason(&error)),
+            )),
+            Err(error) => Err(Refusal::new(
+                NOT_FOUND,
+                format!("{name}: {}", reason(&error)),
+            )),
         };
     }
     let path = env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
@@ -131,15 +136,15 @@ pub fn preloadable(program: &OsStr) -> Result<PathBuf, Refusal> {
                     _ => Ok(found),
                 }
             }
-            Err(error) => return Err(cannot(&format!("cannot be opened: {error}"))),
+            Err(error) => return Err(cannot(&format!("cannot be opened: {}", reason(&error)))),
         };
         let meta = opened
             .metadata()
-            .map_err(|error| cannot(&format!("is lost: {error}")))?;
+            .map_err(|error| cannot(&format!("is lost: {}", reason(&error))))?;
         opened
             .take(1 << 16)
             .read_to_end(&mut start)
-            .map_err(|error| cannot(&format!("cannot be read: {error}")))?;
+            .map_err(|error| cannot(&format!("cannot be read: {}", reason(&error))))?;
         if let Some(interpreter) = script_interpreter(&start) {
             file = interpreter;
             continue;

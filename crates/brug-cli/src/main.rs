@@ -177,7 +177,11 @@ fn run(args: &RunArgs) -> Result<(), Refusal> {
     let error = nocopy_launch::exec(program.as_os_str(), &args.words, &variables);
     Err(Refusal::new(
         CANNOT_RUN,
-        format!("{}: {error}", args.words[0].to_string_lossy()),
+        format!(
+            "{}: {}",
+            args.words[0].to_string_lossy(),
+            nocopy_launch::reason(&error)
+        ),
     ))
 }
 
@@ -256,8 +260,12 @@ fn main() -> ExitCode {
             args.json,
             args.show_output,
         ),
-        Action::Pages { share } => nocopy_pages::write(Cli::command(), share)
-            .map_err(|error| Refusal::new(OURS, format!("{}: {error}", share.display()))),
+        Action::Pages { share } => nocopy_pages::write(Cli::command(), share).map_err(|error| {
+            Refusal::new(
+                OURS,
+                format!("{}: {}", share.display(), nocopy_launch::reason(&error)),
+            )
+        }),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

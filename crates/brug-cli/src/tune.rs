@@ -6,13 +6,13 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::fs::{self, File};
-use std::io::Read;
-use std::os::unix::fs::DirBuilderExt;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use addr2line::Loader;
-use nocopy_launch::shown;
+use nocopy_launch::{reason, shown};
 use serde::{Deserialize, Serialize};
 
 use crate::launch::{self, Refusal, CANNOT_RUN, OURS};
@@ -113,18 +113,17 @@ impl Scratch {
     pub fn new() -> Result<Scratch, Refusal> {
         let named = std::env::var_os("TMPDIR").filter(|named| !named.is_empty());
         let parent = absolute(&named.map_or_else(|| "/tmp".into(), PathBuf::from))?;
-        for number in 0..1000 {
-            let path = parent.join(format!("brug-tune-{}-{number}", std::process::id()));
-            match fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Scratch(path)),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => {
-                    let line = format!("cannot make {}: {error}; set TMPDIR", path.display());
-                    return Err(Refusal::new(OURS, line));
-                }
-            }
+        let mut path = parent.join("brug-tune-XXXXXX").into_os_string().into_vec();
+        path.push(0);
+        // SAFETY: a C string that may be written to.
+        let made = !unsafe { libc::mkdtemp(path.as_mut_ptr().cast()) }.is_null();
+        let error = io::Error::last_os_error();
+        path.pop();
+        if made {
+            return Ok(Scratch(OsString::from_vec(path).into()));
         }
-        let line = format!("{} is full of brug-tune-*: remove them", parent.display());
+        let (parent, why) = (parent.display(), reason(&error));
+        let line = format!("cannot make a directory in {parent}: {why}; set TMPDIR");
         Err(Refusal::new(OURS, line))
     }
 
@@ -161,14 +160,17 @@ fn run(
         .env("BRUG_PROFILE", profile)
         .env("BRUG_STATS", setting);
     if json {
-        command.stdout(std::io::stderr());
+        command.stdout(io::stderr());
     }
     match held.run(&mut command) {
         Ok((Ended::Program(status, _), usage)) => Ok((status, usage)),
         Ok((Ended::Signal(signal), _)) => Err(Refusal::signal(signal)),
         Err(error) => {
             let name = words[0].to_string_lossy();
-            Err(Refusal::new(CANNOT_RUN, format!("{name}: {error}")))
+            Err(Refusal::new(
+                CANNOT_RUN,
+                format!("{name}: {}", reason(&error)),
+            ))
         }
     }
 }
@@ -184,15 +186,15 @@ fn is_profile(text: &[u8]) -> bool {
 fn absolute(path: &Path) -> Result<PathBuf, Refusal> {
     fs::canonicalize(path)
         .or_else(|_| std::path::absolute(path))
-        .map_err(|error| Refusal::new(OURS, format!("{}: {error}", path.display())))
+        .map_err(|error| Refusal::new(OURS, format!("{}: {}", path.display(), reason(&error))))
 }
 
 /// What the file at this path has, as far as a profile can be long.
-fn content(profile: &Path) -> std::io::Result<Vec<u8>> {
+fn content(profile: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     // A profile is replaced by a rename, which a device would not survive; a FIFO would be waited for.
     if !fs::metadata(profile)?.is_file() {
-        return Err(std::io::Error::other(
+        return Err(io::Error::other(
             "neither a directory nor a device can be one",
         ));
     }
@@ -212,7 +214,8 @@ pub fn existing(profile: &Path) -> Result<PathBuf, Refusal> {
             "is not a profile of this version; brug tune writes one",
         )),
         Err(error) => Err(refusal(&format!(
-            "cannot be read ({error}); brug tune writes one"
+            "cannot be read ({}); brug tune writes one",
+            reason(&error)
         ))),
     }
 }
@@ -228,15 +231,15 @@ fn replaceable(profile: &Path) -> Result<PathBuf, Refusal> {
                 "is there and not a profile of this version; it is left alone",
             ))
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(refusal(&format!("cannot be read ({error})"))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(refusal(&format!("cannot be read ({})", reason(&error)))),
     }
     // The library writes beside it and renames.
     let beside = profile.with_file_name(format!(".brug-profile-{}", std::process::id()));
     match fs::File::create_new(&beside).and_then(|_| fs::remove_file(&beside)) {
         // Somebody could write there, with the same number in another container or before being killed.
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(refusal(&format!("cannot be written ({error})")))
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(refusal(&format!("cannot be written ({})", reason(&error))))
         }
         _ => Ok(profile),
     }

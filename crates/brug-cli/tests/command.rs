@@ -36,7 +36,7 @@ fn refuses(words: &[&str], status: i32, part: &str) {
     assert_eq!(output.status.code(), Some(status), "{words:?}: {said}");
     assert_eq!(said.lines().count(), 1, "{words:?}: {said}");
     assert!(
-        said.starts_with("brug: ") && said.contains(part),
+        said.starts_with("brug: ") && said.contains(part) && !said.contains("os error"),
         "{words:?}: {said}"
     );
     assert!(output.stdout.is_empty(), "{words:?}");
@@ -1005,7 +1005,7 @@ fn output_that_goes_nowhere_is_one_line() {
 }
 
 #[test]
-fn tune_replaces_no_device_and_follows_no_link_that_waits_for_it() {
+fn tune_replaces_no_device_and_has_a_directory_of_its_own() {
     let directory = tempfile::tempdir().expect("directory");
     let at = |name: &str| directory.path().join(name);
     symlink("/dev/null", at("null")).expect("link");
@@ -1013,28 +1013,65 @@ fn tune_replaces_no_device_and_follows_no_link_that_waits_for_it() {
     let null = null.to_str().expect("path");
     refuses(&["tune", "--profile", null, "--", "true"], 125, "device");
     assert!(fs::symlink_metadata(null).expect("link").is_symlink());
-    // Whoever may write to the directory for temporary files knows what number comes next.
+    // Others may write where it is made.
     library();
     let temporary = at("tmp");
     fs::create_dir(&temporary).expect("directory");
-    let script = "ln -s ../victim \"$TMPDIR/brug-tune-$$\"; exec \"$@\"";
-    let output = Command::new("sh")
-        .args([
-            "-c",
-            script,
-            "sh",
-            env!("CARGO_BIN_EXE_brug"),
-            "tune",
-            "--profile",
-        ])
+    let script =
+        "cd \"$TMPDIR\"; stat -c %a * >../mode; ls -d brug-tune-$PPID* >../guessed; exit 0";
+    let output = Command::new(env!("CARGO_BIN_EXE_brug"))
+        .args(["tune", "--profile"])
         .arg(at("profile"))
-        .args(["--", "true"])
+        .args(["--", "sh", "-c", script])
         .env("TMPDIR", &temporary)
         .output()
         .expect("starts");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(!at("victim").exists());
-    assert_eq!(fs::read_dir(&temporary).expect("directory").count(), 1);
+    let read = |name: &str| fs::read_to_string(at(name)).expect("file");
+    assert_eq!((&*read("mode"), &*read("guessed")), ("700\n", ""));
+    assert_eq!(fs::read_dir(&temporary).expect("directory").count(), 0);
+}
+
+/// Not that of another of the same name which comes before it and cannot be run.
+#[test]
+fn compare_names_the_allocator_of_the_program_that_it_runs() {
+    library();
+    let directory = tempfile::tempdir().expect("directory");
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("true.c"), "int main(void) { return 0; }\n").expect("source");
+    fs::write(at("none.c"), "").expect("source");
+    for words in [
+        &["-shared", "-o", "libjemalloc.so.2", "none.c"][..],
+        &[
+            "-o",
+            "true",
+            "true.c",
+            "-Wl,--no-as-needed,-rpath,$ORIGIN",
+            "-L.",
+            "-l:libjemalloc.so.2",
+        ],
+    ] {
+        let mut compiler = Command::new("gcc");
+        let status = compiler.args(words).current_dir(&directory).status();
+        assert!(status.expect("apt-get install build-essential").success());
+    }
+    let path = format!("{}:/usr/bin:/bin", directory.path().display());
+    for (mode, named) in [(0o755, true), (0o644, false)] {
+        fs::set_permissions(at("true"), fs::Permissions::from_mode(mode)).expect("file");
+        let output = Command::new(env!("CARGO_BIN_EXE_brug"))
+            .args(["compare", "--runs", "1", "--", "true"])
+            .env("PATH", &path)
+            .env_remove("BRUG_LIBRARY")
+            .output()
+            .expect("starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert_eq!(
+            said.contains("is linked with libjemalloc.so.2"),
+            named,
+            "{said}"
+        );
+    }
 }
 
 #[test]
