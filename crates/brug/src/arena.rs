@@ -806,9 +806,8 @@ fn ahead_counted(need: usize) -> usize {
     page_round((need >> AHEAD_COUNTED).min(retain::LEAST_COUNTED))
 }
 
-/// Asks for huge pages beyond the first 2 MiB of a slot, if they pay, and beyond what the object has touched: of that
-/// the program may have asked for something else. The caller holds the slot, and
-/// nothing lies in it beyond what it has touched.
+/// Asks for huge pages, if they pay, beyond the first 2 MiB of a slot and beyond what the object has: of that the program
+/// may have asked for something else. The caller holds the slot, and nothing lies in it beyond what it has touched.
 #[cold]
 fn choose_pages(
     slot: &Slot,
@@ -839,7 +838,8 @@ fn choose_pages(
         return;
     }
     let always = config::current().thp == Thp::Always;
-    // Not from further on than the last time: each object that moves does so in pieces that begin there.
+    // Not from further on than the last time: that would make another mapping, and an object that leaves its slot
+    // moves in three at most.
     let last = slot.asked_from();
     let from = if always { 0 } else { filled.min(last) };
     slot.asked_from.store((from / HUGE) as u16, Relaxed);
