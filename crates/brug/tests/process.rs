@@ -116,6 +116,37 @@ fn a_child_of_a_busy_process_can_use_everything() {
     );
 }
 
+/// The C library gives the end of its heap back sooner as long as it has seen no large object freed, and the compiler
+/// leaves out what is allocated only to be freed.
+#[test]
+fn a_heap_of_small_objects_that_swings_stays_after_a_large_one_was_freed() {
+    const OBJECTS: usize = 1000;
+    const SIZE: usize = 1000;
+    let faults = || {
+        // SAFETY: zeros are a valid value, and `usage` is valid for writing.
+        unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+            usage.ru_minflt
+        }
+    };
+    isolated(
+        "a_heap_of_small_objects_that_swings_stays_after_a_large_one_was_freed",
+        &[("BRUG_BASE", "glibc")],
+        || {
+            drop(std::hint::black_box(vec![1u8; 5 << 20]));
+            let before = faults();
+            for _ in 0..100 {
+                let all: Vec<Vec<u8>> = (0..OBJECTS).map(|_| vec![1; SIZE]).collect();
+                std::hint::black_box(&all);
+            }
+            // Each page once, and what the allocator itself has.
+            let limit = 2 * OBJECTS * SIZE / 4096;
+            assert!(faults() - before < limit as i64, "{}", faults() - before);
+        },
+    );
+}
+
 /// Its locks may be held by threads that a child does not have.
 #[cfg(feature = "mimalloc")]
 #[test]
