@@ -3,7 +3,7 @@
 //!
 //! The kernel refuses a namespace of users to a process with more than one thread, and a program that gives up the
 //! rights of its one thread takes that for all. So brug's own thread ends before. Another that is started later has
-//! the rights of the thread that frees memory then.
+//! the rights of the thread that frees memory then, or that made the call.
 //!
 //! Who does so may be a child that the system call made while another thread of its parent had the loader's lock.
 
@@ -23,14 +23,16 @@ pub(crate) fn prepare() {
     }
 }
 
-/// The function, after there is no thread of brug's any more.
+/// Calls the function after there is no thread of brug's any more, or `call` does what it does if there is none.
 ///
 /// # Safety
 /// `F` is its type, a function pointer.
-unsafe fn alone<F: Copy>(next: &Next) -> Option<F> {
+unsafe fn alone<F: Copy>(next: &Next, call: impl FnOnce(Option<F>) -> c_int) -> c_int {
     brug::raw::end_thread();
     // SAFETY: passed on.
-    unsafe { next.get() }
+    let result = call(unsafe { next.get() });
+    brug::raw::begin_thread();
+    result
 }
 
 /// `unshare(2)`.
@@ -38,10 +40,10 @@ unsafe fn alone<F: Copy>(next: &Next) -> Option<F> {
 pub extern "C" fn unshare(flags: c_int) -> c_int {
     // SAFETY: this is its type, and a call without pointers.
     unsafe {
-        match alone::<extern "C" fn(c_int) -> c_int>(&UNSHARE) {
+        alone::<extern "C" fn(c_int) -> c_int>(&UNSHARE, |next| match next {
             Some(next) => next(flags),
             None => libc::syscall(libc::SYS_unshare, flags as c_long) as c_int,
-        }
+        })
     }
 }
 
@@ -50,10 +52,10 @@ pub extern "C" fn unshare(flags: c_int) -> c_int {
 pub extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     // SAFETY: this is its type, and a call without pointers.
     unsafe {
-        match alone::<extern "C" fn(c_int, c_int) -> c_int>(&SETNS) {
+        alone::<extern "C" fn(c_int, c_int) -> c_int>(&SETNS, |next| match next {
             Some(next) => next(fd, kind),
             None => libc::syscall(libc::SYS_setns, fd as c_long, kind as c_long) as c_int,
-        }
+        })
     }
 }
 
@@ -66,9 +68,9 @@ pub unsafe extern "C" fn capset(header: *mut c_void, data: *const c_void) -> c_i
     type Capset = unsafe extern "C" fn(*mut c_void, *const c_void) -> c_int;
     // SAFETY: this is its type, and the caller's promise.
     unsafe {
-        match alone::<Capset>(&CAPSET) {
+        alone::<Capset>(&CAPSET, |next| match next {
             Some(next) => next(header, data),
             None => libc::syscall(libc::SYS_capset, header, data) as c_int,
-        }
+        })
     }
 }

@@ -397,6 +397,14 @@ fn a_program_changes_its_rights_as_without_the_librarys_thread() {
     assert_eq!(said, "rights: all checks passed\n");
 }
 
+/// The end of the library's thread takes its time.
+#[test]
+fn a_program_is_free_to_do_everything_while_the_librarys_thread_ends() {
+    let program = compiled("meanwhile.c", "meanwhile", &["-pthread"]);
+    let said = passes_quietly(&mut under_brug(&program, &[("BRUG_PURGE_DELAY", "1h")]));
+    assert_eq!(said, "meanwhile: all checks passed\n");
+}
+
 /// As a real-time program does, by what the C library documents.
 #[test]
 fn a_program_that_has_touched_its_heap_ahead_has_no_faults() {
@@ -541,6 +549,7 @@ fn every_source_is_compiled_by_a_test() {
         "little.c",
         "loading.c",
         "maps.h",
+        "meanwhile.c",
         "names.c",
         "opens.c",
         "orphans.c",

@@ -407,9 +407,7 @@ pub(crate) fn at_fork() {
         }
         extern "C" fn parent() {
             FORK.store(NO_FORK, Relaxed);
-            // Nobody got a thread meanwhile. With `true`, as it had its thread before. For an object that is being filled
-            // the next growth starts one: a program that forks may warn of threads right after it.
-            retain::wake(retain::RETAINED.load(Relaxed), true);
+            purge::go_on();
         }
         extern "C" fn child() {
             after_fork_in_child();

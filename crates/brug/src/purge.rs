@@ -22,7 +22,7 @@ use core::sync::atomic::{
 };
 
 use crate::retain::{ENDED, KEEP, NONE, REFUSED_AT, RETAINED, RUNNING, THREAD, UNAVAILABLE, WOKEN};
-use crate::{arena, config, huge, os, words};
+use crate::{arena, config, huge, os, retain, words};
 
 /// Maximum of milliseconds after which the thread looks whether it is the last.
 const LOOK: u32 = 250;
@@ -59,6 +59,13 @@ pub(crate) fn stop() {
         }
         STOP.fetch_sub(1, SeqCst);
     });
+}
+
+/// To be called after what [`stop`] was for. Others that freed memory while the end of the thread was waited for got
+/// none. With `true`, as the program had its thread before. For an object that is being filled the next growth starts
+/// one: a program that forks may warn of threads right after it.
+pub(crate) fn go_on() {
+    retain::wake(RETAINED.load(SeqCst), true);
 }
 
 /// Starts the thread, if there is none. That of the child of a `vfork` would end with it, and its parent wait for it.
@@ -259,7 +266,7 @@ pub(crate) fn after_fork_in_child() {
 mod tests {
     extern crate std;
     use super::*;
-    use crate::{alone, retain};
+    use crate::alone;
     use core::sync::atomic::AtomicBool;
     use std::time::{Duration, Instant};
     use std::{println, thread};

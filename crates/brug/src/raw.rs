@@ -274,6 +274,12 @@ pub fn end_thread() {
     crate::purge::stop();
 }
 
+/// To be called after the call that [`end_thread`] was for: begins a thread for what others freed while its end was
+/// waited for, if that is much. Keeps `errno`.
+pub fn begin_thread() {
+    os::keep_errno(crate::purge::go_on);
+}
+
 /// Returns true in the child of a `vfork`, which has its parent's memory, but limits of its own.
 #[cfg(feature = "preload")]
 pub fn borrows_memory() -> bool {
