@@ -17,7 +17,7 @@ use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use core::ptr;
 use core::sync::atomic::{
-    fence, AtomicI32, AtomicU32, AtomicUsize,
+    fence, AtomicI32, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 
@@ -33,6 +33,9 @@ const STACK: usize = 128 << 10;
 /// Number of that thread.
 static NUMBER: AtomicI32 = AtomicI32::new(0);
 
+/// When the last thread began to end, in milliseconds; 0, when the system began, if none has.
+static LEFT: AtomicU64 = AtomicU64::new(0);
+
 /// How many wait for the thread to end. Meanwhile none is started.
 static STOP: AtomicU32 = AtomicU32::new(0);
 
@@ -43,8 +46,11 @@ const PATIENCE: u64 = 1000;
 /// only make while it has one thread.
 pub(crate) fn stop() {
     words::adopt();
-    // Most forks find no thread, and need no system call to know.
-    if THREAD.load(Acquire) != RUNNING || words::is_borrowed() {
+    // Most forks find no thread, and need no system call to know. One that ends by itself is there for a moment more;
+    // much later its number may be another's.
+    let thread = THREAD.load(Acquire);
+    let may_be_ending = || thread == NONE && os::now_ms() < LEFT.load(Relaxed) + PATIENCE;
+    if (thread != RUNNING && !may_be_ending()) || words::is_borrowed() {
         return;
     }
     os::keep_errno(|| {
@@ -253,12 +259,14 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
 /// Has others know that there is no thread. What is looked at afterwards has everything in it that others had freed
 /// before they could know.
 fn leave() {
+    LEFT.store(os::now_ms(), Relaxed);
     THREAD.store(NONE, Release);
     fence(SeqCst);
 }
 
 /// In the child of a fork, which has no thread, and nobody who waits for it to end.
 pub(crate) fn after_fork_in_child() {
+    LEFT.store(0, Relaxed);
     STOP.store(0, Relaxed);
 }
 
