@@ -383,11 +383,9 @@ impl Core {
     }
 
     fn covered(&self, offset: u64) -> bool {
-        self.ahead.front().is_some_and(|first| {
-            first.offset <= offset && offset < first.offset + first.asked as u64
-        }) || self.ahead.back().is_some_and(|last| {
-            offset < last.offset + last.asked as u64 && offset >= self.ahead[0].offset
-        })
+        let (first, last) = (self.ahead.front(), self.ahead.back());
+        first.is_some_and(|first| first.offset <= offset)
+            && last.is_some_and(|last| offset < last.offset + last.asked as u64)
     }
 
     /// Returns true if the window has all of a call.
