@@ -176,7 +176,8 @@ fn keep_step() {
 /// How often, once in a millisecond, a handler of a signal tries a stream that another thread is working on.
 const TRIES: u32 = 5000;
 
-/// For a handler of a signal that ends the process: writes what streams hold, without allocating.
+/// For a handler of a signal that ends the process: writes what streams hold, and has the kernel let go what they read,
+/// without allocating.
 fn rescue() {
     rescue_within(TRIES, None);
 }
@@ -202,7 +203,7 @@ fn rescue_within(tries: u32, why: Option<&str>) {
 }
 
 /// Tries until that succeeds, once in a millisecond. If it never does, another thread works on the stream.
-fn patiently(tries: u32, mut succeeds: impl FnMut() -> bool) {
+fn patiently(tries: u32, description: &Description, mut succeeds: impl FnMut() -> bool) {
     let pause = libc::timespec {
         tv_sec: 0,
         tv_nsec: 1_000_000,
@@ -214,7 +215,9 @@ fn patiently(tries: u32, mut succeeds: impl FnMut() -> bool) {
         // SAFETY: the time is ours.
         unsafe { libc::syscall(libc::SYS_nanosleep, &pause, 0usize) };
     }
-    say::say(&[b"the last data of a file was not written: another thread had it"]);
+    if description.writes() {
+        say::say(&[b"the last data of a file was not written: another thread had it"]);
+    }
 }
 
 fn rescue_all(tries: u32, why: Option<&str>) {
@@ -227,7 +230,9 @@ fn rescue_all(tries: u32, why: Option<&str>) {
         if description.device.load(SeqCst) == 0 {
             continue;
         }
-        patiently(tries, || rescue_one(description, &mut newest, why));
+        patiently(tries, description, || {
+            rescue_one(description, &mut newest, why)
+        });
     }
 }
 
@@ -244,8 +249,9 @@ fn rescue_one(description: &Description, newest: &mut (i64, i64), why: Option<&s
         return true;
     };
     stream.begin();
-    if let Pump::Writer(writer) = &stream.pump {
-        match writer.rescue() {
+    match &mut stream.pump {
+        Pump::Reader(reader) => reader.rescue(),
+        Pump::Writer(writer) => match writer.rescue() {
             None => return false,
             Some(Ok(())) if description.deferred.load(SeqCst) != 0 => stream.keep_order(newest),
             Some(Ok(())) => {}
@@ -254,7 +260,7 @@ fn rescue_one(description: &Description, newest: &mut (i64, i64), why: Option<&s
                 stream.path.as_bytes(),
                 b": the last data could not be written",
             ]),
-        }
+        },
     }
     stream.set_kernel(stream.position());
     if let Some(why) = why {
@@ -278,7 +284,7 @@ fn rescue_held_here(description: &Description) -> io::Result<()> {
 pub fn rescue_closed(description: &Description, tells: bool) -> Option<c_int> {
     let code = |error: io::Error| error.raw_os_error().unwrap_or(libc::EIO);
     let mut error = None;
-    patiently(TRIES, || {
+    patiently(TRIES, description, || {
         let Some(mut state) = description.try_lock() else {
             if description.is_held_here() {
                 error = rescue_held_here(description).err().map(code);
@@ -287,11 +293,16 @@ pub fn rescue_closed(description: &Description, tells: bool) -> Option<c_int> {
         };
         let state = &mut *state;
         let last = state.descriptors <= 1;
-        let result = match &state.kind {
-            Kind::Stream(stream) => match &stream.pump {
+        let result = match &mut state.kind {
+            Kind::Stream(stream) => match &mut stream.pump {
                 Pump::Writer(writer) if last => writer.rescue_for_good(),
                 Pump::Writer(writer) => writer.rescue(),
-                Pump::Reader(_) => Some(Ok(())),
+                Pump::Reader(reader) => {
+                    if last {
+                        reader.rescue();
+                    }
+                    Some(Ok(()))
+                }
             },
             Kind::Plain | Kind::Aligned(_) => Some(Ok(())),
         };

@@ -2,7 +2,7 @@
 //! Signals: those that end the process by default, and those that the program handles.
 //!
 //! With the first stream, a handler of this library takes the place of each of the program's, and
-//! with the first stream that holds writes back also of default actions that end the process. The
+//! with the first that reads or holds writes back also of default actions that end the process. The
 //! program goes on seeing what it has set. What it ignores, and its handlers of faults, are never
 //! touched. An executed program starts with the default actions, as handlers do not survive.
 //!
@@ -11,9 +11,9 @@
 //!   calls. So the handler sends the signal to its thread again and returns with all signals
 //!   blocked; on its way out of the library the thread unblocks them, and the signal comes then.
 //! * **Elsewhere** the program's handler is called, with what the kernel gave.
-//! * **A default action**: the handler writes what streams hold, and then has the default action end
-//!   the process, with the same status and core. It may come anywhere in the program, so it
-//!   allocates nothing. If another thread works on a stream, it waits for that, for a while.
+//! * **A default action**: the handler writes what streams hold and lets go what they read, and then has
+//!   the default action end the process, with the same status and core. It may come anywhere in the
+//!   program, so it allocates nothing. If another thread works on a stream, it waits for that, for a while.
 //!
 //! Signals for real time keep their order, which sending them again could change; for handlers of
 //! those, and for handlers set past this library, signals are blocked around each call after all

@@ -100,9 +100,10 @@ fn start(fd: c_int, claim: Claim, long: bool, entry: &Description) -> Result<Str
     }
     // From here on, opening the file again finds this entry.
     entry.begins(about.st_dev, about.st_ino, writer);
-    signals::arm(match writer && !settings.linger.is_zero() {
-        true => signals::ENDS,
-        false => signals::HANDLED,
+    // Only a writer that holds nothing back has nothing to do at the end.
+    signals::arm(match writer && settings.linger.is_zero() {
+        true => signals::HANDLED,
+        false => signals::ENDS,
     });
     let started = || {
         // A lock that is just being taken cannot be seen yet.

@@ -689,6 +689,41 @@ fn on_image(megabytes: u64, options: &[&str], action: impl FnOnce(&Path)) -> boo
     true
 }
 
+/// However it ends, but for `SIGKILL`.
+#[test]
+fn the_filesystem_of_a_program_that_reads_is_free_when_the_program_has_ended() {
+    let program = compiled("reading.c", "reading", &[]);
+    on_image(100, &[], |directory| {
+        let file = directory.join("file");
+        std::fs::write(&file, vec![1; 64 << 20]).expect("room");
+        // The page cache has nothing of the file afterwards.
+        let remount = |after: &str| {
+            let unmounted = filesystems::run("umount", &[directory.to_str().expect("a path")]);
+            assert_eq!(unmounted, Ok(()), "{after}");
+            let image = directory.with_file_name("image");
+            let paths = [image.as_path(), directory].map(|path| path.to_str().expect("a path"));
+            let mounted = filesystems::run("mount", &["-o", "loop", paths[0], paths[1]]);
+            assert_eq!(mounted, Ok(()));
+        };
+        remount("a file is written");
+        let signals = [libc::SIGPIPE, libc::SIGTERM, libc::SIGINT].map(|s| s.to_string());
+        let ways = ["_exit", "abort"].into_iter().map(str::to_owned);
+        for way in ways.chain(signals) {
+            for _ in 0..3 {
+                let statistics = scratch();
+                let statistics = statistics.path().join("statistics");
+                let mut command = preloaded(&program, &SHORT);
+                command.env("PDIO_STATS", &statistics).arg(&file).arg(&way);
+                let output = command.output().expect("starts");
+                assert_ne!(output.status.code(), Some(2), "{way}");
+                remount(&way);
+                let said = std::fs::read_to_string(&statistics).unwrap_or_default();
+                assert!(way != "_exit" || said.contains("1 stream taken"), "{said}");
+            }
+        }
+    });
+}
+
 /// Runs a scenario both ways on an image; the library must have ended streams for this reason.
 fn compare_on_image(megabytes: u64, options: &[&str], scenario: &str, reason: &str) {
     let program = compiled("semantics.c", "semantics", &[]);

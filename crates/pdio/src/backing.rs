@@ -166,6 +166,13 @@ impl Backing {
         }
     }
 
+    /// The process ends without dropping the stream. As [`Engine::rescue`].
+    pub(crate) fn rescue(&mut self) {
+        if let Some(engine) = &mut self.engine {
+            engine.rescue();
+        }
+    }
+
     pub(crate) fn is_direct(&self) -> bool {
         self.direct.is_some() && self.pilot.strategy() == Strategy::Direct
     }

@@ -53,6 +53,8 @@ pub(crate) struct Completion {
 pub(crate) struct Engine {
     back: Option<Back>,
     in_flight: usize,
+    /// The process ends: nothing more is sent to a ring.
+    rescued: bool,
     chain: Option<Pool>,
     chained: usize,
     wanted: Kind,
@@ -91,6 +93,7 @@ impl Engine {
         Engine {
             back: None,
             in_flight: 0,
+            rescued: false,
             chain: None,
             chained: 0,
             wanted,
@@ -166,7 +169,7 @@ impl Engine {
     }
 
     pub(crate) fn region(&self) -> &Region {
-        // The region leaves only in `into_region`, which consumes the engine.
+        // The region leaves in `drain_quietly` and `drop` only, and nothing is asked after either.
         self.region.as_ref().expect("the engine owns a region")
     }
 
@@ -178,6 +181,7 @@ impl Engine {
     pub(crate) unsafe fn submit(&mut self, request: Request) -> io::Result<()> {
         self.back();
         match &mut self.back {
+            Some(Back::Uring { .. }) if self.rescued => Err(io::ErrorKind::Unsupported.into()),
             Some(Back::Uring { ring, fixed }) => {
                 let region = self.region.as_ref();
                 let fixed_buffer =
@@ -262,6 +266,20 @@ impl Engine {
                 // leaking it is the only safe way out.
                 std::mem::forget(self.region.take());
                 return;
+            }
+        }
+    }
+
+    /// Has the kernel let the file go that requests to a ring keep in use. What has arrived stays to be reaped; new
+    /// requests are refused. Allocates nothing.
+    pub(crate) fn rescue(&mut self) {
+        self.rescued = true;
+        if let Some(Back::Uring { ring, fixed }) = &self.back {
+            let wait = || ring.submit_and_wait(self.in_flight);
+            while wait().is_err_and(|error| error.raw_os_error() == Some(libc::EINTR)) {}
+            if *fixed {
+                // Failing, it is let go later, with the ring.
+                let _ = ring.submitter().unregister_files();
             }
         }
     }

@@ -97,6 +97,11 @@ impl RingNumber {
         self.0.store(ring.unwrap_or(-1), Ordering::Release);
     }
 
+    #[cfg(test)]
+    pub(crate) fn get(&self) -> RawFd {
+        self.0.load(Ordering::Acquire)
+    }
+
     /// In a child: the ring is the parent's, and would keep its file in use.
     pub(crate) fn close_in_child(&self) {
         let ring = self.0.swap(-1, Ordering::AcqRel);
