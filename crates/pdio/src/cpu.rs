@@ -16,6 +16,7 @@ use std::os::fd::AsFd;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::fork::PerProcess;
 use crate::sys;
 
 /// Opened for each reading: a descriptor that stayed open would be one that the program could not have.
@@ -114,6 +115,8 @@ fn read(source: &Source) -> Option<Duration> {
 
 /// The finest source of those that can be read and suit so many processors.
 fn finest(cpus: u32) -> Option<&'static Source> {
+    #[cfg(test)]
+    drop(crate::fork::tests::system());
     let suit = |source: &&Source| cpus <= source.most_cpus && read(source).is_some();
     SOURCES.iter().find(suit)
 }
@@ -122,8 +125,8 @@ fn finest(cpus: u32) -> Option<&'static Source> {
 /// on other processors have used since they last came there may be missing. `None` if it cannot be read, as where
 /// the program has all the descriptors that it may have.
 pub(crate) fn of_system() -> Option<Duration> {
-    static SOURCE: OnceLock<Option<&Source>> = OnceLock::new();
-    let source = SOURCE.get_or_init(|| finest(sys::cpus()));
+    static SOURCE: PerProcess<OnceLock<Option<&Source>>> = PerProcess::new();
+    let source = SOURCE.get().get_or_init(|| finest(sys::cpus()));
     let source = (*source)?;
     let counted = read(source)?;
     Some(match source.lags {

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::fork::{self, PerProcess};
@@ -52,11 +52,14 @@ type Inodes = Mutex<HashMap<(u64, u64), Weak<Inode>>>;
 
 fn inodes() -> &'static Inodes {
     static INODES: PerProcess<Inodes> = PerProcess::new();
-    static AT_FORK: Once = Once::new();
-    AT_FORK.call_once(|| {
+    // Not a `Once`, which a child would wait for if it was forked meanwhile. Two threads may register the handlers: once more
+    // does no harm.
+    static REGISTERED: AtomicBool = AtomicBool::new(false);
+    if !REGISTERED.load(Ordering::Acquire) {
         // SAFETY: the handlers are functions of this program and never unloaded before it.
         unsafe { libc::pthread_atfork(Some(before_fork), Some(fork::is_over), Some(fork::begun)) };
-    });
+        REGISTERED.store(true, Ordering::Release);
+    }
     INODES.get()
 }
 

@@ -196,3 +196,52 @@ impl<T: Default + Sync> PerProcess<T> {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::common::{child, job, passed, soon};
+    use crate::{cpu, memory};
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+
+    static QUESTIONS: AtomicU64 = AtomicU64::new(0);
+
+    /// Questions to the system that are asked once take it: whoever holds it stands for a slow system.
+    pub(crate) fn system() -> MutexGuard<'static, ()> {
+        static SYSTEM: Mutex<()> = Mutex::new(());
+        QUESTIONS.fetch_add(1, Ordering::SeqCst);
+        SYSTEM.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[test]
+    fn a_child_waits_for_no_question_that_a_thread_of_its_parent_asked() {
+        if job().is_none() {
+            let test =
+                "fork::tests::a_child_waits_for_no_question_that_a_thread_of_its_parent_asked";
+            return passed(&mut child(test, "fork"));
+        }
+        let limit = || memory::global_limit() > 0;
+        let processor = || cpu::of_system().is_some();
+        for ask in [limit, processor] as [fn() -> bool; 2] {
+            let slow = system();
+            let before = QUESTIONS.load(Ordering::SeqCst);
+            let asks = std::thread::spawn(ask);
+            soon("asks", &|| QUESTIONS.load(Ordering::SeqCst) > before);
+            // SAFETY: the child only uses what the crate promises to work after a fork, and leaves.
+            let pid = unsafe { libc::fork() };
+            drop(slow);
+            if pid == 0 {
+                // SAFETY: no memory is involved.
+                unsafe { libc::alarm(60) };
+                let asked = ask();
+                // SAFETY: ends the child without running what belongs to the parent.
+                unsafe { libc::_exit(i32::from(!asked)) };
+            }
+            let mut status = 0;
+            // SAFETY: waits for our own child.
+            assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+            assert_eq!(status, 0);
+            assert!(asks.join().unwrap());
+        }
+    }
+}

@@ -15,7 +15,8 @@ use std::ptr::{null, NonNull};
 use std::sync::atomic::{compiler_fence, AtomicI32, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use crate::{fork, sys};
+use crate::fork::{self, PerProcess};
+use crate::sys;
 
 /// Minimum memory with which a stream stages data itself.
 pub(crate) const MIN_REGION: usize = 512 << 10;
@@ -44,8 +45,8 @@ fn with_idle<T>(action: impl FnOnce(&mut Vec<Region>) -> T) -> Option<T> {
 /// was available when the first stream was opened, but not less than a 256th of the machine's; in a control group at most
 /// a fifth of what that has left, but 4 MiB if these are a sixteenth of its limit.
 pub(crate) fn global_limit() -> u64 {
-    static LIMIT: OnceLock<u64> = OnceLock::new();
-    *LIMIT.get_or_init(|| limit(&meminfo(), group()))
+    static LIMIT: PerProcess<OnceLock<u64>> = PerProcess::new();
+    *LIMIT.get().get_or_init(|| limit(&meminfo(), group()))
 }
 
 /// Bytes of memory that programs can have without others losing theirs, if the system says so: at most what the control
@@ -56,6 +57,8 @@ pub fn available_memory() -> Option<u64> {
 }
 
 fn meminfo() -> String {
+    #[cfg(test)]
+    drop(fork::tests::system());
     std::fs::read_to_string("/proc/meminfo").unwrap_or_default()
 }
 
