@@ -13,12 +13,6 @@ use std::time::Duration;
 
 /// The last fork generation, which a child inherits.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
-static IN_CHILD: OnceLock<fn()> = OnceLock::new();
-
-/// Has a child call `hook` when it notices that it is one. Only the first hook counts.
-pub(crate) fn in_child(hook: fn()) {
-    let _ = IN_CHILD.set(hook);
-}
 
 /// The kernel wipes the mark in every child, also in those of a bare `clone`.
 static MARK: OnceLock<&AtomicU64> = OnceLock::new();
@@ -51,9 +45,6 @@ pub(crate) fn generation() -> u64 {
             match mark.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed) {
                 Ok(_) => {
                     GENERATION.store(new, Ordering::Relaxed);
-                    if let Some(hook) = IN_CHILD.get() {
-                        hook();
-                    }
                     new
                 }
                 Err(other) => other,

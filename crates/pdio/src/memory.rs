@@ -26,7 +26,8 @@ const IDLE_REGIONS: usize = 2;
 /// The size of a huge page on most systems, and the alignment asked for; only speed depends on it.
 const HUGE_PAGE: usize = 2 << 20;
 
-static RESERVED: AtomicU64 = AtomicU64::new(0);
+/// Bytes of memory that streams have.
+static RESERVED: PerProcess<AtomicU64> = PerProcess::new();
 /// With the fork generation they belong to: a child starts afresh.
 static IDLE: Mutex<(u64, Vec<Region>)> = Mutex::new((0, Vec::new()));
 
@@ -140,11 +141,6 @@ fn group_of(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<Grou
     groups.lines().filter_map(of_line).reduce(least)
 }
 
-/// In the child after a fork: the streams of the parent are not this process's.
-fn forked() {
-    RESERVED.store(0, Ordering::Relaxed);
-}
-
 /// A page-aligned mapping.
 #[derive(Debug)]
 pub(crate) struct Region {
@@ -171,7 +167,8 @@ fn share(len: usize, left: u64, limit: u64, in_turn: bool) -> u64 {
 
 /// Counts `len` bytes as reserved, unless that is more than the stream's share.
 fn reserve(len: usize, in_turn: bool) -> bool {
-    let mut used = RESERVED.load(Ordering::Relaxed);
+    let reserved = RESERVED.get();
+    let mut used = reserved.load(Ordering::Relaxed);
     loop {
         let limit = global_limit();
         let left = limit.saturating_sub(used);
@@ -179,7 +176,7 @@ fn reserve(len: usize, in_turn: bool) -> bool {
             return false;
         }
         let new = used + len as u64;
-        match RESERVED.compare_exchange_weak(used, new, Ordering::Relaxed, Ordering::Relaxed) {
+        match reserved.compare_exchange_weak(used, new, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => return true,
             Err(now) => used = now,
         }
@@ -191,7 +188,6 @@ impl Region {
     /// the place of another. `None` when not even [`MIN_REGION`] is left or the system has no memory: the
     /// stream then stages nothing.
     pub(crate) fn take(want: usize, in_turn: bool) -> Option<Region> {
-        fork::in_child(forked);
         let mut len = want.next_power_of_two();
         if len > want {
             len /= 2;
@@ -204,7 +200,7 @@ impl Region {
                 });
                 match idle.flatten().or_else(|| Region::map(len)) {
                     Some(region) => return Some(region),
-                    None => RESERVED.fetch_sub(len as u64, Ordering::Relaxed),
+                    None => RESERVED.get().fetch_sub(len as u64, Ordering::Relaxed),
                 };
             }
             len /= 2;
@@ -214,7 +210,7 @@ impl Region {
 
     /// Gives the memory back to the bound; the mapping may be kept for the next stream.
     pub(crate) fn give_back(self) {
-        RESERVED.fetch_sub(self.len as u64, Ordering::Relaxed);
+        RESERVED.get().fetch_sub(self.len as u64, Ordering::Relaxed);
         with_idle(|idle| {
             if idle.len() < IDLE_REGIONS {
                 idle.push(self);
@@ -463,6 +459,30 @@ mod tests {
             assert_eq!(status, 0);
             assert_eq!(region.bytes(3 << 20, 6), b"parent");
         }
+    }
+
+    #[test]
+    fn a_child_counts_the_memory_of_its_own_streams() {
+        let reserved = || RESERVED.get().load(Ordering::Relaxed);
+        let of_parent = Region::take(MIN_REGION, false).unwrap();
+        assert!(reserved() >= MIN_REGION as u64);
+        // SAFETY: the child only uses what the crate promises to work after a fork, and leaves.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let none = reserved() == 0;
+            let own = Region::take(MIN_REGION, false);
+            let one = reserved() == MIN_REGION as u64;
+            if let Some(region) = own {
+                region.give_back();
+            }
+            // SAFETY: ends the child without running what belongs to the parent.
+            unsafe { libc::_exit(i32::from(!none || !one || reserved() != 0)) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for our own child.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0);
+        of_parent.give_back();
     }
 
     #[test]
