@@ -165,6 +165,8 @@ fn pump(fd: c_int, writer: bool) -> Option<Pump> {
         // has to wait. Threads write as fast. Readers keep io_uring: they seldom block, and
         // threads would cost them twice the processor time.
         options.engine(pdio::Engine::Threads);
+        // The program's own writes would be in order, also where they overwrite.
+        options.in_order(true);
     }
     let pump = match writer {
         true => options.writer_from(file).map(|mut writer| {

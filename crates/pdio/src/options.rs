@@ -81,6 +81,7 @@ pub struct OpenOptions {
     pub(crate) engine: Engine,
     pub(crate) memory_limit: usize,
     pub(crate) in_turn: bool,
+    pub(crate) in_order: bool,
     pub(crate) block_size: usize,
     pub(crate) queue_depth: usize,
     pub(crate) preallocate: u64,
@@ -108,6 +109,7 @@ impl OpenOptions {
             engine: Engine::Auto,
             memory_limit: 8 << 20,
             in_turn: false,
+            in_order: false,
             block_size: 1 << 20,
             queue_depth: 4,
             preallocate: 0,
@@ -176,6 +178,14 @@ impl OpenOptions {
     #[doc(hidden)]
     pub fn in_turn(&mut self, yes: bool) -> &mut Self {
         self.in_turn = yes;
+        self
+    }
+
+    /// Where a file is overwritten, too, one request goes after the other, as where it grows: of a killed process no write is
+    /// there without those before it.
+    #[doc(hidden)]
+    pub fn in_order(&mut self, yes: bool) -> &mut Self {
+        self.in_order = yes;
         self
     }
 

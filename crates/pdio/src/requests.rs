@@ -72,6 +72,7 @@ pub(crate) struct Core {
     pub(crate) writeback: Option<io::Error>,
     /// The file's size as far as this stream knows.
     pub(crate) size: u64,
+    in_order: bool,
     pub(crate) preallocate: u64,
     /// The offset up to which a learned buffered stream has started writeback.
     pub(crate) behind: u64,
@@ -115,6 +116,7 @@ impl Core {
             no_room: None,
             writeback: None,
             size,
+            in_order: options.in_order,
             preallocate: options.preallocate,
             behind: position,
             no_wait: false,
@@ -289,6 +291,11 @@ impl Core {
         self.back.engine().is_some_and(|engine| engine.can_chain())
     }
 
+    /// Returns true if requests that end there go one after the other.
+    pub(crate) fn is_chained(&self, end: u64) -> bool {
+        self.in_order || end > self.size
+    }
+
     pub(crate) fn in_flight(&self) -> bool {
         self.sent.iter().any(|s| s.state == State::InFlight)
     }
@@ -300,7 +307,7 @@ impl Core {
         };
         self.sent[i].state = State::InFlight;
         let sent = &self.sent[i];
-        let growing = sent.offset + sent.len as u64 > self.size;
+        let chained = self.is_chained(sent.offset + sent.len as u64);
         let request = Request {
             id: sent.id,
             memory: sent.memory.wrapping_add(sent.done),
@@ -311,7 +318,7 @@ impl Core {
         let submitted = match self.back.engine() {
             // SAFETY: the memory belongs to the region, in which `copy_in` does not touch sent
             // ranges, or to a caller whose call does not return before the completion.
-            Some(engine) if growing => unsafe { engine.submit_chained(request) },
+            Some(engine) if chained => unsafe { engine.submit_chained(request) },
             // SAFETY: as above.
             Some(engine) => unsafe { engine.submit(request) },
             None => Err(io::ErrorKind::OutOfMemory.into()),

@@ -328,17 +328,17 @@ impl Core {
                 // Another process may have truncated the file.
                 self.size = self.back.file.metadata()?.len();
             }
-            let growing = self.issued + available > self.size;
+            let chained = self.is_chained(self.issued + available);
             let at = (self.issued - self.base) % region_len;
-            let (depth, most) = if growing {
+            let (depth, most) = if chained {
                 let half = region_len / 2;
                 (1 + usize::from(self.can_chain()), half - at % half)
             } else {
                 (self.back.depth, block)
             };
-            // A growing file gathers until its request is the next. Nothing overtakes a failed one.
+            // A chain gathers until its request is the next. Nothing overtakes a failed one.
             let failed = self.sent.iter().any(|s| s.state == State::Failed);
-            if growing && !all && (failed || (!self.sent.is_empty() && available < most)) {
+            if chained && !all && (failed || (!self.sent.is_empty() && available < most)) {
                 return Ok(());
             }
             let mut len = available.min(most).min(region_len - at);
@@ -362,9 +362,7 @@ impl Core {
             if waits(self) {
                 continue;
             }
-            if growing {
-                self.reserve(self.issued + len);
-            }
+            self.reserve(self.issued + len);
             let memory = self.back.memory().map(|r| r.at(at as usize));
             let Some(memory) = memory else { return Ok(()) };
             let offset = self.issued;
@@ -438,23 +436,21 @@ impl Core {
             // Somebody may have truncated the file, and where it grows one request goes after the other.
             self.size = self.back.file.metadata()?.len();
         }
-        let growing = offset + len as u64 > self.size;
-        let part = match growing {
+        let chained = self.is_chained(offset + len as u64);
+        let part = match chained {
             true => len,
             false => (len / self.back.depth).next_multiple_of(self.back.block),
         };
-        if growing {
-            self.reserve(offset + len as u64);
-        }
+        self.reserve(offset + len as u64);
         let direct_before = self.back.stats.direct_bytes;
         let mut at = 0;
         let mut result = Ok(());
         while result.is_ok() && self.deferred.is_none() && (at < len || !self.sent.is_empty()) {
-            let depth = if growing { 1 } else { self.back.depth };
+            let depth = if chained { 1 } else { self.back.depth };
             if at < len && self.sent.len() < depth && self.no_room.is_none() {
                 let n = part.min(len - at);
                 let memory = data[at..].as_ptr() as *mut u8;
-                result = match growing {
+                result = match chained {
                     true => self.send_and_wait(memory, offset + at as u64, n),
                     false => self.send(memory, offset + at as u64, n),
                 };
@@ -644,10 +640,10 @@ impl Core {
     /// Reserves blocks up to at least `to`.
     fn reserve(&mut self, to: u64) {
         let reserved_to = self.inode.reserved_to.load(Ordering::Relaxed);
-        if self.preallocate == 0 || to <= reserved_to || self.back.facts.kind != FileKind::Regular {
+        let from = self.size.max(reserved_to);
+        if self.preallocate == 0 || to <= from || self.back.facts.kind != FileKind::Regular {
             return;
         }
-        let from = self.size.max(reserved_to);
         let end = to.saturating_add(self.preallocate);
         let fd = self.back.file.as_fd();
         let result = sys::fallocate_keep_size(fd, 0, from, end.saturating_sub(from));

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 
 use common::{patterned, scratch, Fill};
-use pdio::{OpenOptions, Reader, Strategy, Writer};
+use pdio::{Engine, OpenOptions, Reader, Strategy, Writer};
 
 #[test]
 fn lines_are_those_that_a_buf_reader_finds() {
@@ -88,6 +88,39 @@ fn parts_of_a_vectored_write_arrive_in_order() {
     assert_eq!(out.stream_position().unwrap(), n as u64);
     out.finish().unwrap();
     assert!(std::fs::read(&path).unwrap() == patterned(0, n));
+}
+
+/// A ring, like several threads, carries out requests in any order.
+#[test]
+fn in_order_what_is_overwritten_takes_no_ring() {
+    const LEN: usize = 16 << 20;
+    let home = scratch();
+    let path = home.path().join("overwritten");
+    std::fs::write(&path, vec![0; LEN]).unwrap();
+    let mut memory = patterned(0, LEN + 4096);
+    let skew = memory.as_ptr().align_offset(4096);
+    let data = &mut memory[skew..skew + LEN];
+    for call in [5000, LEN] {
+        let mut engine_of = |in_order| {
+            data[0] ^= 0xff;
+            let mut options = OpenOptions::new();
+            let options = options.strategy(Strategy::Direct).in_order(in_order);
+            let mut out = options.open_writer(&path).unwrap();
+            for part in data.chunks(call) {
+                out.write_all(part).unwrap();
+            }
+            out.flush().unwrap();
+            assert!(std::fs::read(&path).unwrap() == data);
+            let stats = out.stats();
+            (stats.direct_bytes > LEN as u64 / 2).then_some(stats.engine)
+        };
+        let rings = [Some(Engine::UringFixed), Some(Engine::Uring)];
+        if !rings.contains(&engine_of(false)) {
+            return eprintln!("skipped: no io_uring, or no direct I/O in /var/tmp");
+        }
+        let engine = engine_of(true);
+        assert!(engine.is_some() && !rings.contains(&engine), "{engine:?}");
+    }
 }
 
 #[test]
