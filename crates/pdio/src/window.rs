@@ -531,16 +531,16 @@ impl Core {
 
     /// Returns true if direct read-ahead is due, of a read in sequence.
     fn leaves_page_cache(&mut self, offset: u64) -> bool {
-        self.back.is_direct() && self.back.facts.size >= SMALL_FILE && !self.is_cached(offset)
+        let size = self.back.facts.size;
+        // At the end, the read that is made anyway says whether the file has grown.
+        self.back.is_direct() && size >= SMALL_FILE && offset < size && !self.is_cached(offset)
     }
 
-    /// Opens the window at `offset`, unless the file ends there.
+    /// Opens the window at `offset`, before the end of the file.
     fn open_window(&mut self, offset: u64) -> io::Result<()> {
-        self.refresh_size(offset)?;
-        if offset < self.back.facts.size {
-            self.read_on_from(offset - offset % self.back.facts.granule)?;
-        }
-        Ok(())
+        self.collapse();
+        self.send(offset - offset % self.back.facts.granule)?;
+        self.read_on()
     }
 
     /// Through the page cache, a system call for many small reads.
@@ -611,6 +611,10 @@ impl Core {
         };
         self.back.stats.requests += 1;
         self.back.stats.buffered_bytes += n as u64;
+        if n > 0 && offset >= self.back.facts.size && self.back.is_direct() {
+            // What comes next may be read ahead. If the kernel does not tell, it is not.
+            let _ = self.ask_size();
+        }
         Ok(n)
     }
 
@@ -715,20 +719,6 @@ impl Core {
             self.back.facts.size = self.back.file.metadata()?.len();
         }
         Ok(())
-    }
-
-    fn refresh_size(&mut self, offset: u64) -> io::Result<()> {
-        match offset >= self.back.facts.size {
-            true => self.ask_size(),
-            false => Ok(()),
-        }
-    }
-
-    /// Opens the window at `offset`, a multiple of the granule.
-    fn read_on_from(&mut self, offset: u64) -> io::Result<()> {
-        self.collapse();
-        self.send(offset)?;
-        self.read_on()
     }
 
     /// Sends requests until the window is full.

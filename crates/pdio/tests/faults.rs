@@ -389,6 +389,54 @@ fn without_statx_streams_work() {
     written_and_read_again(Path::new(&path), 5 << 20);
 }
 
+/// It says by itself whether the file has grown.
+#[test]
+fn a_read_at_the_end_is_one_call() {
+    let Some(path) = alone("a_read_at_the_end_is_one_call", "ends") else {
+        return;
+    };
+    const LEN: usize = 3 << 20;
+    let mut out = create()
+        .strategy(Strategy::Direct)
+        .open_writer(&path)
+        .unwrap();
+    out.write_all(&vec![1; LEN]).unwrap();
+    let direct = out.finish().unwrap().direct_bytes;
+    let mut options = OpenOptions::new();
+    options.strategy(Strategy::Direct).linger(None);
+    let mut input = options.open_reader(&path).unwrap();
+    let mut block = vec![0; 5000];
+    let mut read_all = |input: &mut Reader, byte: u8| {
+        let mut len = 0;
+        loop {
+            let n = input.read(&mut block).unwrap();
+            assert!(block[..n].iter().all(|&b| b == byte));
+            match n {
+                0 => return len,
+                n => len += n,
+            }
+        }
+    };
+    assert_eq!(read_all(&mut input, 1), LEN);
+    // Grown, as by another process, it is read ahead as before.
+    let before = input.stats().direct_bytes;
+    let mut more = File::options().append(true).open(&path).unwrap();
+    more.write_all(&vec![2; LEN]).unwrap();
+    more.sync_all().unwrap();
+    // SAFETY: no memory is involved.
+    unsafe { libc::posix_fadvise(more.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+    assert_eq!(read_all(&mut input, 2), LEN);
+    assert!(direct == 0 || input.stats().direct_bytes > before);
+    // Neither what the file is, nor whether calls are filtered, is asked.
+    let requests = input.stats().requests;
+    common::filter::end_at(libc::SYS_statx).unwrap();
+    common::filter::end_at(libc::SYS_prctl).unwrap();
+    for _ in 0..3 {
+        assert_eq!(read_all(&mut input, 0), 0);
+    }
+    assert_eq!(input.stats().requests, requests + 3);
+}
+
 #[test]
 fn a_filter_that_does_not_know_new_calls_does_not_end_the_process() {
     /// Of Linux 6.5.
