@@ -74,12 +74,19 @@ pub fn is_locked(fd: c_int) -> bool {
 }
 
 /// Returns true if `ask` says so of one of the program's descriptors of a file, or nothing can be
-/// known. The library's own lead to the same files.
-pub fn any_descriptor(about: &libc::stat64, mut ask: impl FnMut(c_int) -> bool) -> bool {
-    let Ok(mut list) = std::fs::read_dir("/proc/self/fd") else {
+/// known, as where there are more than `most`. The library's own lead to the same files.
+pub fn any_descriptor(
+    about: &libc::stat64,
+    most: usize,
+    mut ask: impl FnMut(c_int) -> bool,
+) -> bool {
+    let Ok(list) = std::fs::read_dir("/proc/self/fd") else {
         return true;
     };
-    list.any(|entry| {
+    list.enumerate().any(|(before, entry)| {
+        if before >= most {
+            return true;
+        }
         let Ok(entry) = entry else {
             return true;
         };
@@ -101,7 +108,8 @@ pub fn any_descriptor(about: &libc::stat64, mut ask: impl FnMut(c_int) -> bool) 
 /// of the process on it, and this library closes descriptors of its own.
 pub fn file_is_locked(fd: c_int) -> bool {
     // A lock that is just being taken cannot be seen yet.
-    LOCKING.load(SeqCst) != 0 || stat(fd).is_none_or(|about| any_descriptor(&about, is_locked))
+    LOCKING.load(SeqCst) != 0
+        || stat(fd).is_none_or(|about| any_descriptor(&about, usize::MAX, is_locked))
 }
 
 /// Returns true if a line of `/proc/self/maps` is of this file.

@@ -36,7 +36,10 @@ const SHARED: usize = 1 << 3;
 /// Calls under way on a watched descriptor, 8 bits.
 const CALL: usize = 1 << 4;
 const CALLS: usize = 0xff << 4;
-const BYTES_SHIFT: u32 = 12;
+/// How often a watched descriptor could not be taken, 3 bits.
+const REFUSAL: usize = 1 << 12;
+const REFUSALS: usize = 7 << 12;
+const BYTES_SHIFT: u32 = 15;
 
 static TABLE: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
 /// One more than the highest descriptor that ever had a word.
@@ -316,7 +319,7 @@ pub enum Passed {
 }
 
 /// A call on a watched descriptor has ended. The bytes in sequence so far, when there is no other
-/// call under way.
+/// call under way; half as many each time that it could not be taken, as every attempt costs.
 pub fn end(fd: c_int, how: Passed) -> u64 {
     let word = update(fd, |word| {
         let called = if word & CALLS == 0 { word } else { word - CALL };
@@ -331,7 +334,9 @@ pub fn end(fd: c_int, how: Passed) -> u64 {
         })
     });
     match word {
-        Some(word) if word & CALLS == 0 => (word >> BYTES_SHIFT) as u64,
+        Some(word) if word & CALLS == 0 => {
+            (word >> BYTES_SHIFT >> ((word & REFUSALS) / REFUSAL)) as u64
+        }
         _ => 0,
     }
 }
@@ -549,6 +554,7 @@ impl Description {
         claimed.then_some(Claim {
             writer: old & WRITER != 0,
             shared: old & SHARED != 0,
+            refusals: old & REFUSALS,
         })
     }
 
@@ -557,7 +563,8 @@ impl Description {
         let new = claim.map_or(0, |claim| {
             let writer = if claim.writer { WRITER } else { 0 };
             let shared = if claim.shared { SHARED } else { 0 };
-            WATCHED | writer | shared
+            let refusals = (claim.refusals + REFUSAL).min(REFUSALS);
+            WATCHED | writer | shared | refusals
         });
         replace(fd, self.word(), new);
     }
@@ -585,6 +592,7 @@ impl Description {
 pub struct Claim {
     pub writer: bool,
     pub shared: bool,
+    refusals: usize,
 }
 
 /// A locked description, with the thread protected as [`Guard`] says.
@@ -779,6 +787,33 @@ mod tests {
         });
         assert!(counted.is_none());
         assert!(matches!(entry(fd), Entry::Tracked(_)));
+        forget(fd);
+    }
+
+    #[test]
+    fn what_cannot_be_taken_is_tried_ever_less_often() {
+        const CALL: u64 = 64 << 10;
+        let fd = SLOTS as c_int - 3;
+        watch(fd, true);
+        let description = Description::new();
+        let (mut calls, mut tried) = (0, Vec::new());
+        while tried.len() < 9 {
+            assert!(begin(fd));
+            calls += 1;
+            let bytes = CALL;
+            let how = Passed::InSequence {
+                bytes,
+                writing: true,
+            };
+            if end(fd, how) >= CALL {
+                tried.push(calls);
+                calls = 0;
+                let claim = description.claim(fd);
+                assert!(claim.is_some_and(|claim| claim.writer));
+                description.unclaim(fd, claim);
+            }
+        }
+        assert_eq!(tried, [1, 2, 4, 8, 16, 32, 64, 128, 128]);
         forget(fd);
     }
 

@@ -3,7 +3,8 @@
 //!
 //! A stream is taken only if the program will not notice: nothing else in this process reaches the
 //! file, no call has to wait for the disk, and a write that is held back cannot fail. All questions to
-//! the kernel are asked here, once in the life of a long stream.
+//! the kernel are asked here, once in the life of a long stream. What may be otherwise later is asked again, ever less
+//! often.
 
 use core::ffi::c_int;
 use core::sync::atomic::Ordering::SeqCst;
@@ -194,11 +195,14 @@ fn limited(resource: libc::__rlimit_resource_t) -> bool {
 
 /// Returns true if another descriptor of this process leads to the file, so that a stream on `fd`
 /// would miss changes, or if the process has a lock on the file: any close of a file drops all
-/// record locks of the process on it, and this library closes descriptors of its own.
+/// record locks of the process on it, and this library closes descriptors of its own. True as well if the
+/// process has too many descriptors to look at.
 ///
 /// A reader accepts other descriptors that only read, unless they may share its offset.
 fn in_the_way(fd: c_int, about: &libc::stat64, claim: Claim) -> bool {
-    look::any_descriptor(about, |other| {
+    /// To look at one takes 1.5 us, and the program's call waits.
+    const MOST: usize = 1024;
+    look::any_descriptor(about, MOST, |other| {
         // SAFETY: no memory is involved.
         let mode = || unsafe { next::fcntl64(other, libc::F_GETFL, 0) } & libc::O_ACCMODE;
         let alone = claim.writer || claim.shared;

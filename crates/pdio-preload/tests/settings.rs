@@ -225,6 +225,37 @@ fn inherited_descriptors_are_left_alone() {
     assert!(!taken(&stderr(&output)), "{output:?}");
 }
 
+/// To look at them all would hold a call up.
+#[test]
+fn nothing_is_taken_beside_very_many_descriptors() {
+    let home = scratch();
+    let file = home.path().join("file");
+    for (many, expected) in [(900, true), (1100, false)] {
+        let mut command = preloaded(Path::new(DD), &[("PDIO_STATS", "1")]);
+        command
+            .args(["if=/dev/zero", "bs=4096", "count=1536", "status=none"])
+            .arg(format!("of={}", file.display()));
+        let open = move || {
+            let limit = libc::rlimit {
+                rlim_cur: 4096,
+                rlim_max: 4096,
+            };
+            // SAFETY: system calls alone; the limit is ours.
+            unsafe {
+                libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+                match (0..many).all(|_| libc::dup(libc::STDIN_FILENO) >= 0) {
+                    true => Ok(()),
+                    false => Err(std::io::Error::last_os_error()),
+                }
+            }
+        };
+        // SAFETY: the child only makes system calls.
+        let output = unsafe { command.pre_exec(open) }.output().expect("starts");
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(taken(&stderr(&output)), expected, "{many}");
+    }
+}
+
 #[test]
 fn statistics_append_to_a_file() {
     let home = scratch();
