@@ -13,6 +13,13 @@ pub fn get() -> c_int {
     unsafe { *libc::__errno_location() }
 }
 
+/// The system's own text for an error, without its number.
+pub fn reason(error: c_int) -> String {
+    let mut text = std::io::Error::from_raw_os_error(error).to_string();
+    text.truncate(text.rfind(" (os error ").unwrap_or(text.len()));
+    text
+}
+
 /// What a call returns that fails for this reason.
 pub fn failed<T: From<i8>>(why: c_int) -> T {
     set(why);

@@ -6,12 +6,12 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::fmt::{self, Write as _};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nocopy_settings::{head, Quoted, Statistics};
 
 use crate::guard::Guard;
-use crate::{next, say, settings, state, table};
+use crate::state::{self, Renewed};
+use crate::{errno, next, say, settings, table};
 
 /// Streams kept for the end; further ones only count.
 const MOST_KEPT: usize = 1000;
@@ -27,6 +27,7 @@ struct Ended {
     why: String,
 }
 
+#[derive(Default)]
 struct Record {
     kept: Vec<Ended>,
     streams: u64,
@@ -37,30 +38,32 @@ struct Record {
     printed: bool,
 }
 
-const EMPTY: Record = Record {
-    kept: Vec::new(),
-    streams: 0,
-    bytes: [0; 3],
-    repaired: 0,
-    printed: false,
-};
-
-static RECORD: Mutex<Record> = Mutex::new(EMPTY);
-
-fn record() -> MutexGuard<'static, Record> {
-    RECORD.lock().unwrap_or_else(PoisonError::into_inner)
-}
+static RECORD: Renewed<Record> = Renewed::new();
 
 fn open(path: &CStr) -> Option<c_int> {
-    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
+    let append = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
+    // Nobody waits until a FIFO has a reader.
+    let flags = append | libc::O_NONBLOCK | libc::O_NOCTTY;
     // SAFETY: a terminated path.
-    match unsafe { next::open64(path.as_ptr(), flags, 0o666) } {
+    match unsafe { next::open64(path.as_ptr(), flags, 0o644) } {
         -1 => {
-            let error = std::io::Error::last_os_error().to_string();
-            say::say(&[b"PDIO_STATS: ", path.to_bytes(), b": ", error.as_bytes()]);
+            cannot_write(path, errno::get());
             None
         }
         fd => Some(table::internalise(fd)),
+    }
+}
+
+/// Says that a file cannot be written: once, though that is tried at the start and at the end.
+fn cannot_write(path: &CStr, error: c_int) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Relaxed) {
+        say::say(&[
+            b"PDIO_STATS: cannot write ",
+            path.to_bytes(),
+            b": ",
+            errno::reason(error).as_bytes(),
+        ]);
     }
 }
 
@@ -92,10 +95,7 @@ pub fn let_go() -> bool {
 /// In a forked child: it has done nothing yet.
 pub fn forked() {
     REPAIRED.store(0, Relaxed);
-    // Another thread of the parent may have held the lock; then the child reports what it has.
-    if let Ok(mut record) = RECORD.try_lock() {
-        *record = EMPTY;
-    }
+    RECORD.renew();
 }
 
 /// A misaligned call was done over.
@@ -112,7 +112,7 @@ pub fn ended(path: &CStr, counts: impl FnOnce() -> Counts, why: &str) {
         return;
     }
     let counts = counts();
-    let mut record = record();
+    let mut record = RECORD.lock();
     record.streams += 1;
     for (sum, n) in record.bytes.iter_mut().zip(counts.1) {
         *sum += n;
@@ -125,19 +125,25 @@ pub fn ended(path: &CStr, counts: impl FnOnce() -> Counts, why: &str) {
 
 /// Returns true if there is anything to print but zeros.
 pub fn any() -> bool {
-    record().streams > 0
+    RECORD.lock().streams > 0
+}
+
+/// A name without what ends a line or does something to a terminal: names come from anybody.
+fn shown(name: &str) -> String {
+    name.replace(char::is_control, "?")
 }
 
 /// For people: a line for each stream, and the total.
 fn text(out: &mut String, program: &Path, record: &Record) -> fmt::Result {
     for Ended { path, counts, why } in &record.kept {
         let (word, [bytes, direct, buffered]) = counts;
+        let path = shown(path);
         writeln!(
             out,
             "pdio: {path}: {bytes} bytes {word} ({direct} direct, {buffered} buffered), {why}"
         )?;
     }
-    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let name = shown(&program.file_name().unwrap_or_default().to_string_lossy());
     let [bytes, direct, buffered] = record.bytes;
     let streams = if record.streams == 1 {
         "stream"
@@ -193,12 +199,19 @@ pub fn print() {
         return;
     }
     let Some(_guard) = Guard::enter() else { return };
-    let mut record = record();
+    let mut kept = RECORD.lock();
     // JSON has a line for each process: a program may wait for it.
-    let nothing = record.streams == 0 && REPAIRED.load(Relaxed) == 0;
-    if nothing && (record.printed || !matches!(wanted, Statistics::Json(_))) {
+    let nothing = kept.streams == 0 && REPAIRED.load(Relaxed) == 0;
+    if nothing && (kept.printed || !matches!(wanted, Statistics::Json(_))) {
         return;
     }
+    let printed = Record {
+        printed: true,
+        ..Record::default()
+    };
+    let mut record = core::mem::replace(&mut *kept, printed);
+    // What it is written to may be full until somebody reads, and other threads have streams that end.
+    drop(kept);
     record.repaired = REPAIRED.swap(0, Relaxed);
     // Of this thread: the main thread may have ended.
     let program = std::fs::read_link("/proc/thread-self/exe").unwrap_or_else(|_| "?".into());
@@ -208,16 +221,17 @@ pub fn print() {
         Statistics::Json(_) => json(&mut said, &program, &record),
         _ => text(&mut said, &program, &record),
     };
-    *record = Record {
-        printed: true,
-        ..EMPTY
-    };
     let out = match (OUT.load(Relaxed), wanted) {
         (-1, Statistics::StandardError) => libc::STDERR_FILENO,
         (-1, Statistics::Text(path) | Statistics::Json(path)) => open(path).unwrap_or(-1),
         (out, _) => out,
     };
-    if out >= 0 {
-        say::put(out, said.as_bytes());
+    if out < 0 {
+        return;
+    }
+    if let (Err(error), Statistics::Text(path) | Statistics::Json(path)) =
+        (say::put(out, said.as_bytes()), wanted)
+    {
+        cannot_write(path, error);
     }
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What holds for the whole process, in words that every layer reads.
 
+use core::ptr::null_mut;
 use core::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicU32, AtomicUsize,
-    Ordering::{Relaxed, SeqCst},
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed, SeqCst},
 };
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::local::here;
 
@@ -108,6 +110,42 @@ fn still_borrowed() -> bool {
     let child = OWNER.load(Relaxed) != asked();
     here(|local| local.lent.set(child));
     child
+}
+
+/// Something under a lock that a forked child begins anew: a thread that the child lacks may hold the lock for ever.
+pub struct Renewed<T>(AtomicPtr<Mutex<T>>);
+
+impl<T: Default> Renewed<T> {
+    pub const fn new() -> Renewed<T> {
+        Renewed(AtomicPtr::new(null_mut()))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        self.get().lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self) -> &Mutex<T> {
+        loop {
+            // SAFETY: null or a leaked box.
+            if let Some(mutex) = unsafe { self.0.load(Acquire).as_ref() } {
+                return mutex;
+            }
+            let new = Box::into_raw(Box::default());
+            if self
+                .0
+                .compare_exchange(null_mut(), new, AcqRel, Acquire)
+                .is_err()
+            {
+                // SAFETY: never published.
+                drop(unsafe { Box::from_raw(new) });
+            }
+        }
+    }
+
+    /// In a forked child.
+    pub fn renew(&self) {
+        self.0.store(null_mut(), SeqCst);
+    }
 }
 
 /// In a forked child: nothing is taken.

@@ -13,7 +13,7 @@ use libc::{iovec, off_t};
 use crate::filesystem::Filesystem;
 use crate::table::{Kind, State};
 use crate::taken::{Pump, Stream};
-use crate::{look, next, report, say, tell};
+use crate::{errno, look, next, report, say, tell};
 
 /// Bytes written between two checks of the room: so many may be lost if others take all of it meanwhile.
 const ROOM_STEP: u64 = 256 << 10;
@@ -258,7 +258,7 @@ impl Stream {
 
     /// Prints an error that no call of the program can return.
     pub fn say_lost(&self, error: c_int) {
-        let text = io::Error::from_raw_os_error(error).to_string();
+        let text = errno::reason(error);
         let path = self.path.as_bytes();
         say::say(&[
             path,

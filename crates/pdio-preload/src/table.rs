@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use crate::guard::{self, Guard};
 use crate::memory::Known;
 use crate::next;
-use crate::state::{self, HOLD, TAKEN};
+use crate::state::{self, Renewed, HOLD, TAKEN};
 use crate::taken::{Aligned, Direction, Stream};
 
 /// Descriptors with higher numbers are left alone.
@@ -419,33 +419,16 @@ pub fn descriptions() -> impl Iterator<Item = &'static Description> {
     core::iter::successors(at(&ALL), move |description| at(&description.next))
 }
 
-/// Descriptions to use again. Replaced in a forked child, where a lock may be held for ever.
-static SPARE: AtomicPtr<Mutex<Vec<&'static Description>>> = AtomicPtr::new(core::ptr::null_mut());
+/// Descriptions to use again.
+static SPARE: Renewed<Vec<&'static Description>> = Renewed::new();
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn spare() -> &'static Mutex<Vec<&'static Description>> {
-    loop {
-        // SAFETY: null or a leaked box.
-        if let Some(spare) = unsafe { SPARE.load(Acquire).as_ref() } {
-            return spare;
-        }
-        let new = Box::into_raw(Box::default());
-        if SPARE
-            .compare_exchange(core::ptr::null_mut(), new, AcqRel, Acquire)
-            .is_err()
-        {
-            // SAFETY: never published.
-            drop(unsafe { Box::from_raw(new) });
-        }
-    }
-}
-
 impl Description {
     pub fn new() -> &'static Description {
-        let used = lock(spare()).pop();
+        let used = SPARE.lock().pop();
         let description = used.unwrap_or_else(|| {
             let new: &'static Description = Box::leak(Box::new(Description {
                 state: Mutex::default(),
@@ -482,7 +465,7 @@ impl Description {
     }
 
     pub fn recycle(&'static self) {
-        lock(spare()).push(self);
+        SPARE.lock().push(self);
     }
 
     /// No descriptor leads here any more; it may be used again.
@@ -723,7 +706,7 @@ pub fn internal(first: u32, last: u32) -> impl Iterator<Item = u32> {
 /// may be held for ever.
 pub fn forked() {
     QUIET.store(SLOTS as isize, SeqCst);
-    SPARE.store(core::ptr::null_mut(), SeqCst);
+    SPARE.renew();
     guard::forked();
     let mut renewed: Vec<(usize, &'static Description)> = Vec::new();
     for (fd, entry) in known() {

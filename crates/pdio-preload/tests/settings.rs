@@ -270,6 +270,58 @@ fn statistics_append_to_a_file() {
     assert_eq!(said.matches("/file: ").count(), 2, "{said}");
 }
 
+/// Once, though they are opened at the start and at the end. A program does not wait for who reads them.
+#[test]
+fn statistics_that_cannot_be_written_are_told_with_the_reason() {
+    let home = scratch();
+    let fifo = home.path().join("without-a-reader");
+    let made = Command::new("mkfifo").arg(&fifo).status().expect("starts");
+    assert!(made.success());
+    for (file, reason) in [
+        ("/dev/full", "No space left on device"),
+        ("/no/such", "No such file or directory"),
+        (fifo.to_str().expect("a path"), "No such device or address"),
+    ] {
+        let setting = format!("json:{file}");
+        // Unlike true(1), which closes it, this has its standard error until the end.
+        let output = preloaded(Path::new("/bin/sh"), &[("PDIO_STATS", &setting)])
+            .args(["-c", "exit 0"])
+            .output()
+            .expect("starts");
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(
+            stderr(&output),
+            format!("pdio: PDIO_STATS: cannot write {file}: {reason}\n")
+        );
+    }
+}
+
+#[test]
+fn names_do_nothing_to_a_terminal() {
+    let home = scratch();
+    let said = stderr(&dd(
+        &home.path().join("a\n\x1b[31m\u{9b}b"),
+        &[("PDIO_STATS", "1")],
+    ));
+    assert!(said.contains("/a??[31m?b: ") && taken(&said), "{said}");
+}
+
+/// The parent's thread holds what it is about to print for as long as nobody reads.
+#[test]
+fn a_child_ends_while_statistics_of_its_parent_wait_for_a_reader() {
+    let program = compiled("unread.c", "unread", &[]);
+    let home = scratch();
+    let (unread, pipe) = std::io::pipe().expect("a pipe");
+    let status = preloaded(&program, &SHORT)
+        .env("PDIO_STATS", "1")
+        .current_dir(home.path())
+        .stderr(pipe)
+        .status()
+        .expect("starts");
+    assert!(status.success(), "{status:?}");
+    drop(unread);
+}
+
 /// A message to a pipe that nobody reads, or statistics beyond the limit on a file's size, would end the program by a
 /// signal that it has not asked for.
 #[test]
