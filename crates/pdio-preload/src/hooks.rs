@@ -658,6 +658,9 @@ fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
         relinquish(fd, "duplicated onto what others may use");
     }
     let leaves = is_open(fd);
+    // A call of another thread may be on its way there: it was counted in the word of what is replaced, but the kernel
+    // may yet write to what replaces it, at an offset that a stream would have left behind.
+    let shared = state::THREADED.load(SeqCst) && is_open(new);
     if leaves {
         descriptors::duplicating(fd);
         descriptors::duplicating(new);
@@ -667,6 +670,9 @@ fn onto(fd: c_int, new: c_int, dup: impl Fn() -> c_int) -> c_int {
         }
     }
     let result = duplicated(fd, dup());
+    if result >= 0 && shared {
+        relinquish(new, "duplicated onto what others may use");
+    }
     if result < 0 && leaves {
         // It is still open, and may be one of several descriptors of a stream.
         let errno = crate::errno::get();

@@ -340,6 +340,7 @@ fn two_threads_may_have_a_number_lead_elsewhere_at_once() {
         ("direct-after", "0", "to the second: 100 and 700\n"),
         ("stream", "0", "to the first: 700 and 2097152\n"),
         ("shared", "0", "to the first: 2097152\n"),
+        ("written", "0", "to the second: 4195004\n"),
         ("told", "1", "told: 2097352\n"),
     ] {
         let home = scratch();

@@ -4,7 +4,7 @@
  * leads to one of the files, and what is written to it belongs there.
  *
  * The other thread runs where a library behind libpdio.so lets it: just before or after the first one's
- * dup2 in the kernel, or after a look at the number.
+ * dup2 in the kernel, after a look at the number, or before the first one's write there.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NUMBER = 100, NEVER, BEFORE, AFTER, LOOK };
+enum { NUMBER = 100, NEVER, BEFORE, AFTER, LOOK, WRITE };
 
 #ifdef LIBRARY
 /* When the other thread is to run, once, and what it does. */
@@ -73,6 +73,16 @@ int fstat64(int fd, struct stat64 *about)
 	return result;
 }
 
+ssize_t write(int fd, const void *data, size_t len)
+{
+	ssize_t (*next)(int, const void *, size_t) =
+		(ssize_t (*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
+
+	if (fd == NUMBER)
+		meet(WRITE);
+	return next(fd, data, len);
+}
+
 #else
 #include "bare.h"
 
@@ -116,10 +126,15 @@ static void write_and_tell(void)
 	(void)!write(NUMBER, "", 1);
 }
 
-static void meet(int now, void (*what)(void), int from)
+static void let(int now, void (*what)(void))
 {
 	*(void (**)(void))dlsym(RTLD_DEFAULT, "other") = what;
 	*(volatile int *)dlsym(RTLD_DEFAULT, "turn") = now;
+}
+
+static void meet(int now, void (*what)(void), int from)
+{
+	let(now, what);
 	dup2(from, NUMBER);
 	if (*(pthread_t *)dlsym(RTLD_DEFAULT, "late"))
 		pthread_join(*(pthread_t *)dlsym(RTLD_DEFAULT, "late"), NULL);
@@ -202,6 +217,18 @@ int main(int argc, char **argv)
 		close(ask[1]);
 		wait(NULL);
 		printf("to the %s: %ld\n", which("first", "second"), at);
+	} else if (!strcmp(how, "written")) {
+		/* As where a log is replaced while another thread writes to it. */
+		first = make("first", 0);
+		dup2(first, NUMBER);
+		close(first);
+		second = make("second", 0);
+		let(WRITE, second_onto_and_stream);
+		(void)!write(NUMBER, block, 700);
+		fill(NUMBER);
+		close(NUMBER);
+		second = open("second", O_RDONLY);
+		printf("to the second: %ld\n", size(second));
 	} else if (!strcmp(how, "told")) {
 		/* The other thread tells nobody, and this one a pipe. */
 		first = open("/dev/null", O_WRONLY);
