@@ -22,7 +22,7 @@ use crate::give_way::{drain_or_fail, relinquish};
 use crate::guard::{self, Guard};
 use crate::jump::{self, arrive_with, About, Slot, ALWAYS};
 use crate::next::{self, alias, before, lookup, missing, terminated};
-use crate::state::{self, HOLD, THREADED};
+use crate::state::{self, HOLD, TAKEN, THREADED};
 use crate::symbols::{self, Versions};
 use crate::{errno, memory, report, signals, table, tell};
 
@@ -105,6 +105,55 @@ macro_rules! keys {
 
 keys! { pthread_key_create __pthread_key_create tss_create }
 
+/// Starts a thread. If there can be no more, which fails as `lacking` says, once more without the library's.
+fn start_thread(lacking: c_int, start: impl Fn() -> c_int) -> c_int {
+    if guard::inside() {
+        // The library's own.
+        return start();
+    }
+    THREADED.store(true, SeqCst);
+    let failed = start();
+    if failed != lacking || !state::is_owner() {
+        return failed;
+    }
+    // One that has just been started may have no name yet.
+    let any = || Guard::enter().is_some_and(|_guard| has_threads("pdio-"));
+    if TAKEN.load(SeqCst) == 0 && !errno::keep(any) {
+        return failed;
+    }
+    errno::keep(|| {
+        withdraw_threads("threads have run out");
+        if let Some(_guard) = Guard::enter() {
+            await_end_of(&["pdio-"]);
+        }
+    });
+    start()
+}
+
+macro_rules! threads {
+    ($($name:ident: $lacking:expr;)*) => {$(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name(
+            thread: *mut c_void, a: *const c_void, b: *const c_void, c: *const c_void
+        ) -> c_int {
+            type Start = unsafe extern "C" fn(
+                *mut c_void, *const c_void, *const c_void, *const c_void
+            ) -> c_int;
+            let next = core::mem::transmute::<*mut (), Start>(lookup(concat!(stringify!($name), "\0")));
+            start_thread($lacking, || next(thread, a, b, c))
+        }
+    )*};
+}
+
+/// `thrd_error`, which glibc returns then.
+const THRD_ERROR: c_int = 2;
+
+// The second has one argument less.
+threads! {
+    pthread_create: libc::EAGAIN;
+    thrd_create: THRD_ERROR;
+}
+
 /// The process now ends with its last thread, which runs what the program registered for that: it must not
 /// be one of the library's, and those would never end.
 extern "C" fn main_ends(_: *mut c_void) {
@@ -174,17 +223,22 @@ fn alone(call: impl FnOnce() -> c_int) -> c_int {
             // What io_uring made for a reader; if the program has rings as well, it may be theirs.
             let workers = !RINGS.load(Relaxed) && has_threads("iou-wrk-");
             pdio::end_threads(workers);
-            // Threads that were waited for are the kernel's for a moment longer; its workers end
-            // when they have been idle for five seconds.
-            let until = std::time::Instant::now() + std::time::Duration::from_secs(7);
-            while (has_threads("pdio-") || workers && has_threads("iou-wrk-"))
-                && std::time::Instant::now() < until
-            {
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
+            await_end_of(match workers {
+                true => &["pdio-", "iou-wrk-"],
+                false => &["pdio-"],
+            });
         }
     }
     call()
+}
+
+/// Waits until there are no threads whose names begin so. Threads that were waited for are the kernel's for a moment
+/// longer; its workers end when they have been idle for five seconds.
+fn await_end_of(prefixes: &[&str]) {
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(7);
+    while prefixes.iter().any(|prefix| has_threads(prefix)) && std::time::Instant::now() < until {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
 }
 
 /// True if the program has made io_uring rings of its own.
@@ -507,8 +561,6 @@ jump! {
         state::copies();
     }
     fn __vfork(_a, _b, _c) { vforking() }
-    fn pthread_create(_a, _b, _c) { THREADED.store(true, SeqCst) }
-    fn thrd_create(_a, _b, _c) { THREADED.store(true, SeqCst) }
     fn mq_notify(_a, _b, _c) { notifying() }
     fn getaddrinfo_a(_a, _b, _c) {
         notifying();

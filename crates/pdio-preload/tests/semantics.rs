@@ -382,21 +382,37 @@ fn a_program_in_a_sandbox_makes_no_other_calls() {
     }
 }
 
-#[test]
-fn nothing_idles_where_no_thread_can_be_had() {
+/// What `threadless.c` says with these words, and what it prints.
+fn threadless(strategy: &str, words: &[&str]) -> (String, String) {
     let program = compiled("threadless.c", "threadless", &["-ldl"]);
     let behind = ["-DLIBRARY", "-shared", "-fPIC", "-ldl"];
     let behind = compiled("threadless.c", "threadless.so", &behind);
     let both = format!("{}:{}", library().display(), behind.display());
     let home = scratch();
-    // Whose requests need no thread.
-    let output = preloaded(&program, &[SHORT[0], ("PDIO_STRATEGY", "buffered")])
+    let output = preloaded(&program, &[SHORT[0], ("PDIO_STRATEGY", strategy)])
         .env("LD_PRELOAD", both)
+        .args(words)
         .current_dir(home.path())
         .output()
         .expect("starts");
-    assert_eq!(stderr(&output), "refused\n");
-    assert_eq!(stdout(&output), "2000100\n");
+    (stderr(&output), stdout(&output))
+}
+
+#[test]
+fn nothing_idles_where_no_thread_can_be_had() {
+    // Whose requests need no thread.
+    let (said, printed) = threadless("buffered", &[]);
+    assert_eq!(said, "refused\n");
+    assert_eq!(printed, "2000100\n");
+}
+
+#[test]
+fn a_program_may_have_as_many_threads_as_without_the_library() {
+    for way in ["pthread_create", "thrd_create"] {
+        let (said, printed) = threadless("direct", &[way]);
+        assert_eq!(said, "refused\n", "{way}");
+        assert_eq!(printed, "0, 2 threads\n", "{way}");
+    }
 }
 
 /// What `loading.c` says with and without the library, and how it ends.
