@@ -96,6 +96,10 @@ fn dd_makes_no_call_for_a_block() {
         assert!(written(number) < 500, "writing: {name} {}", written(number));
         assert!(read(number) < 500, "reading: {name} {}", read(number));
     }
+    // That of the C library's allocator.
+    for counts in [&written, &read] as [&dyn Fn(i64) -> u32; 2] {
+        assert!(counts(libc::SYS_getrandom) <= 1);
+    }
     // What came before the stream was taken.
     assert!(
         written(libc::SYS_write) < BLOCKS / 10,

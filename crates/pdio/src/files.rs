@@ -3,7 +3,7 @@
 //!
 //! Lock order: table, then inode, then stream; none is held while taking an earlier one.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -48,7 +48,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-type Inodes = Mutex<HashMap<(u64, u64), Weak<Inode>>>;
+type Inodes = Mutex<BTreeMap<(u64, u64), Weak<Inode>>>;
 
 fn inodes() -> &'static Inodes {
     static INODES: PerProcess<Inodes> = PerProcess::new();

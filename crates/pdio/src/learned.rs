@@ -2,7 +2,7 @@
 //! What the ways to move data cost on a device, as far as this process knows: what it has seen, and what
 //! `pdio learn` has remembered (see [`crate::costs`]).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -40,7 +40,7 @@ const HYSTERESIS: f64 = 0.92;
 const REMEMBERED_HYSTERESIS: f64 = 0.8;
 
 /// Read or write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub enum Operation {
     /// Data comes from the device.
@@ -50,7 +50,7 @@ pub enum Operation {
 }
 
 /// How a stream moves through its file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub enum Pattern {
     /// Each call begins where the last ended.
@@ -63,7 +63,7 @@ pub enum Pattern {
     Random,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub dev: u64,
     pub operation: Operation,
@@ -136,9 +136,10 @@ pub(crate) struct Learned {
 /// What a process has learned.
 #[derive(Debug, Default)]
 struct Table {
-    learned: HashMap<Key, Learned>,
+    // Ordered, as hashing would ask the kernel for random numbers, which a program's filter may refuse.
+    learned: BTreeMap<Key, Learned>,
     /// The devices of which it is known what is remembered.
-    met: HashSet<u64>,
+    met: BTreeSet<u64>,
 }
 
 fn table() -> MutexGuard<'static, Table> {
@@ -161,7 +162,7 @@ pub(crate) fn meet(fd: BorrowedFd<'_>, facts: &FileFacts) {
 pub(crate) fn recall(dev: u64, lines: &[Line]) {
     let mut table = table();
     table.met.insert(dev);
-    let mut changed = HashSet::new();
+    let mut changed = BTreeSet::new();
     for line in lines {
         if let Some((key, arm)) = parse(dev, &line.what) {
             let learned = table.learned.entry(key).or_default();
