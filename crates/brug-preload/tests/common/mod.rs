@@ -4,8 +4,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, PoisonError};
 
+#[path = "../../../nocopy-launch/tests/compiling/mod.rs"]
+mod compiling;
 #[path = "../../../nocopy-launch/tests/copying/mod.rs"]
 mod copying;
 #[allow(unused_imports)]
@@ -21,36 +22,7 @@ pub fn programs() -> PathBuf {
 
 /// Compile one of `tests/programs` with these flags, once; where the result is.
 pub fn compiled(source: &str, name: &str, flags: &[&str]) -> PathBuf {
-    // By this process: what another with the same number has left may be linked with what is gone.
-    static COMPILED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-    let mut done = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-    if done.contains(&out) {
-        return out;
-    }
-    let compiler = if source.ends_with(".cpp") {
-        "g++"
-    } else {
-        "gcc"
-    };
-    let status = Command::new(compiler)
-        .args([
-            "-O2",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-fno-builtin",
-            "-pthread",
-            "-o",
-        ])
-        .arg(&out)
-        .arg(programs().join(source))
-        .args(flags)
-        .status()
-        .unwrap_or_else(|error| panic!("{compiler}: {error}; apt-get install build-essential"));
-    assert!(status.success(), "{compiler} failed on {source}");
-    done.push(out.clone());
-    out
+    compiling::compile(&programs().join(source), name, flags)
 }
 
 /// A program under the library, with no BRUG_ variable but these.

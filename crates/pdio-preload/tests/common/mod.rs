@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, OnceLock};
+use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
 #[path = "../../../nocopy-launch/tests/building/mod.rs"]
 mod building;
+#[path = "../../../nocopy-launch/tests/compiling/mod.rs"]
+mod compiling;
 #[path = "../../../nocopy-launch/tests/copying/mod.rs"]
 mod copying;
 #[allow(unused_imports)]
@@ -42,33 +44,8 @@ pub fn compiled(source: &str, name: &str, flags: &[&str]) -> PathBuf {
     if let Some(program) = built(name) {
         return program;
     }
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _guard = ONE_AT_A_TIME.lock();
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-    if out.exists() {
-        return out;
-    }
-    let status = Command::new("gcc")
-        .args([
-            "-O2",
-            "-Wall",
-            "-Wextra",
-            "-Werror",
-            "-fno-builtin",
-            "-pthread",
-            "-o",
-        ])
-        .arg(&out)
-        .arg(
-            Path::new(env!("CARGO_MANIFEST_DIR"))
-                .join("tests/programs")
-                .join(source),
-        )
-        .args(flags)
-        .status()
-        .unwrap_or_else(|error| panic!("gcc: {error}; apt-get install build-essential"));
-    assert!(status.success(), "gcc failed on {source}");
-    out
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+    compiling::compile(&programs.join(source), name, flags)
 }
 
 /// A directory on a disk: streams in memory are not taken, and /tmp may be memory.
