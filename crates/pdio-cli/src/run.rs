@@ -49,9 +49,8 @@ pub fn run(args: &Run) -> Outcome {
     let refused = |text| Fail::Refused(OURS, text);
     let library = nocopy_launch::library("libpdio.so", VARIABLE).map_err(refused)?;
     let preload = nocopy_launch::preload(&library, VARIABLE).map_err(refused)?;
-    let [program, ..] = args.words.as_slice() else {
-        return Err(Fail::Usage("say which program".into()));
-    };
+    // There is one: it is required.
+    let program = &args.words[0];
     let mut variables = vec![("LD_PRELOAD", preload)];
     if args.stats {
         variables.push(("PDIO_STATS", "1".into()));

@@ -23,6 +23,14 @@ pub fn parse(text: &str) -> Result<u64, String> {
         })
 }
 
+/// What parses an option's number that is more than 0, and at most `most`. An error says so.
+pub fn above_zero(most: f64) -> impl Fn(&str) -> Result<f64, String> + Clone {
+    move |text| {
+        let number = text.parse().ok().filter(|&n| n > 0.0 && n <= most);
+        number.ok_or_else(|| format!("not a number of more than 0, up to {most}"))
+    }
+}
+
 fn one(text: &str) -> Option<u64> {
     if text.starts_with(|first: char| first.is_ascii_alphabetic()) {
         return one(&format!("1{text}"));

@@ -153,6 +153,35 @@ fn a_sweep_that_cannot_be_done_says_why_before_it_starts() {
 }
 
 #[test]
+fn a_number_that_is_too_small_or_large_is_named_with_its_bounds() {
+    for (arguments, option, most) in [
+        (&["bench", "--seconds", "0", "."][..], "--seconds", "3600"),
+        (&["bench", "--seconds", "3601", "."], "--seconds", "3600"),
+        (
+            &["bench", "stream", "--rate", "0", "."],
+            "--rate",
+            "1000000",
+        ),
+        (
+            &["bench", "stream", "--length", "0", "."],
+            "--length",
+            "3600",
+        ),
+    ] {
+        let output = pdio().args(arguments).output().unwrap();
+        assert_status(&output, 2);
+        let said = String::from_utf8_lossy(&output.stderr);
+        let others = ["--seconds", "--rate", "--length"];
+        let named = others.into_iter().filter(|name| said.contains(name));
+        assert!(named.eq([option]), "{said}");
+        assert!(
+            said.contains(&format!("more than 0, up to {most}")),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn an_interrupted_sweep_leaves_nothing_behind() {
     let home = home();
     let child = piped(

@@ -299,7 +299,8 @@ pub fn hog() -> Outcome {
 }
 
 pub fn this_program() -> Outcome<PathBuf> {
-    std::env::current_exe().map_err(|e| Fail::Failed(format!("cannot find this program: {e}")))
+    std::env::current_exe()
+        .map_err(|e| Fail::Failed(format!("cannot find this program: {}", report::reason(&e))))
 }
 
 /// Reads a file through the page cache, so that pages must be recycled from now on.

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use super::cell::{Cell, Measured};
 use super::child;
 use super::shares::{Kernel, Shares};
-use crate::report::{Fail, Outcome};
+use crate::report::{reason, Fail, Outcome};
 use crate::signals::Signals;
 
 /// What finds where the time goes.
@@ -41,7 +41,7 @@ pub fn check() -> Outcome<Profiler> {
                  {said}"
             )
         }
-        Err(error) => format!("cannot run perf, Debian's linux-perf: {error}"),
+        Err(error) => format!("cannot run perf, Debian's linux-perf: {}", reason(&error)),
     };
     match Kernel::default().begin() {
         Ok(()) => Ok(Profiler::Kernel),
