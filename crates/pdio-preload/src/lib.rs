@@ -3,7 +3,7 @@
 //!
 //! `LD_PRELOAD=libpdio.so program`. Files that the program reads or writes as long streams are read
 //! and written by `pdio`; everything else reaches the C library after one load and one compare.
-//! What is taken is chosen by environment variables, listed in [`settings`].
+//! What is taken is chosen by environment variables, which [`settings`] reads.
 //!
 //! * [`next`]: the C library's functions behind the exported ones; [`symbols`] finds them.
 //! * [`table`]: what is known of each descriptor, and the lock of a stream.

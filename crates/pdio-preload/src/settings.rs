@@ -1,21 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The environment variables.
-//!
-//! | variable | value | default |
-//! |---|---|---|
-//! | `PDIO_PATHS` | files that may be taken: shell patterns, separated by colons, matched with the whole absolute path; `*` matches `/` too | `*` |
-//! | `PDIO_DENY` | files that may not, in the same way | none |
-//! | `PDIO_MIN_SIZE` | size from which a file's reads are taken | `64M` |
-//! | `PDIO_SEQUENTIAL` | bytes that must have been read or written in sequence before; four times as many if writes are of 64 KiB and more | `4M` |
-//! | `PDIO_MEMORY` | most memory of a stream | `8M` |
-//! | `PDIO_LINGER` | how long written data may idle in memory, at most a minute; `0` holds none | `50ms` |
-//! | `PDIO_PROMPT` | `0`: what was written may reach other processes by `PDIO_LINGER` later than the program tells them | `1` |
-//! | `PDIO_STRATEGY` | `auto`, `direct`, `dontcache`, `buffered` | `auto` |
-//! | `PDIO_STRICT` | `1`: no stream is taken, only direct I/O repaired | `0` |
-//! | `PDIO_REPAIR` | `0`: misaligned direct I/O fails as usual | `1` |
-//! | `PDIO_COSTS` | where `pdio learn` has left what strategies cost: an absolute path; `0`: each process learns for itself | `~/.cache/pdio/costs`, `/var/cache/pdio/costs` |
-//! | `PDIO_STATS` | `1`: at the end, a line for each taken stream and a total on standard error, nothing if no stream was taken and no call repaired; an absolute path: appended to that file; `json:FILE`: one line of JSON appended | `0` |
-//! | `PDIO_LIBRARY` | of `pdio run`: the library to preload | |
+//! The environment variables, which `docs/pdio.md` lists.
 //!
 //! Sizes, times and switches are those of [`nocopy_settings`]. A value that makes no sense is named in
 //! one line and the default is used. Empty is the same as unset.
@@ -31,9 +15,6 @@ use nocopy_settings::Statistics;
 use pdio::Strategy;
 
 use crate::say::say;
-
-/// Maximum memory of a stream.
-const MOST: usize = 1 << 30;
 
 #[derive(Debug)]
 pub struct Settings {
@@ -105,7 +86,7 @@ impl Settings {
             "PDIO_DENY" => self.deny = lists()?,
             "PDIO_MIN_SIZE" => self.min_size = size()?,
             "PDIO_SEQUENTIAL" => self.sequential = size()?,
-            "PDIO_MEMORY" => self.memory = usize::try_from(size()?).unwrap_or(MOST).min(MOST),
+            "PDIO_MEMORY" => self.memory = usize::try_from(size()?).unwrap_or(usize::MAX),
             "PDIO_LINGER" => {
                 let time = words::time(text).filter(|time| *time <= Duration::from_secs(60));
                 self.linger = time.ok_or("a time such as 50ms, at most 60s")?;

@@ -101,7 +101,7 @@ fn paths_and_thresholds_choose_the_streams() {
     let home = scratch();
     let file = home.path().join("file.data");
     let pattern = format!("{}/*", home.path().display());
-    let cases: [(&[(&str, &str)], bool); 11] = [
+    let cases: [(&[(&str, &str)], bool); 12] = [
         (&[], true),
         (&[("PDIO_PATHS", &pattern)], true),
         (&[("PDIO_PATHS", "/nowhere/*:*.data")], true),
@@ -113,6 +113,7 @@ fn paths_and_thresholds_choose_the_streams() {
         (&[("PDIO_SEQUENTIAL", "0")], true),
         (&[("PDIO_STRICT", "1")], false),
         (&[("PDIO_MEMORY", "0")], true),
+        (&[("PDIO_MEMORY", "15E")], true),
     ];
     for (variables, expected) in cases {
         let all = [variables, &[("PDIO_STATS", "1")]].concat();
