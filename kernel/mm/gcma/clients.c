@@ -131,11 +131,12 @@ static void drop(struct address_space *mapping, pgoff_t index, unsigned long nr)
  */
 bool gcma_store(struct address_space *mapping, struct folio *folio)
 {
-	enum gcma_client client = client_of(folio);
+	enum gcma_client client;
 	unsigned long nr;
 
-	if (!dmem_idle(&gcma_dmem, BIT(client)))
+	if (!atomic_long_read(&gcma_idle))
 		return false;
+	client = client_of(folio);
 	nr = folio_nr_pages(folio);
 	/* A folio that somebody else holds will not be removed. */
 	if (nr > GCMA_FOLIO_PAGES || folio_ref_count(folio) != 1 + nr ||
@@ -769,7 +770,7 @@ unsigned long gcma_shadow_pages(struct mem_cgroup *memcg, unsigned long nodes)
 {
 	unsigned long all = global_node_page_state(WORKINGSET_NODES), room;
 	/* Of very large areas not all can be lent. */
-	u64 idle = min_t(u64, dmem_idle(&gcma_dmem, NODE_CLIENTS),
+	u64 idle = min_t(u64, atomic_long_read(&gcma_idle),
 			 (u64)gcma_dmem.nr_sets * DMEM_WAYS);
 	/* Counts that are still with the CPUs may be missing from @all. */
 	unsigned long pages = div64_ul(idle * nodes, max(all, nodes));

@@ -184,7 +184,7 @@ static int clients_init(struct kunit *test)
 
 	KUNIT_ASSERT_NOT_NULL(test, fx);
 	test->priv = fx;
-	if (!(READ_ONCE(gcma_clients) & GCMA_FILE) || !dmem_idle(&gcma_dmem, DMEM_ALL))
+	if (!(READ_ONCE(gcma_clients) & GCMA_FILE) || !atomic_long_read(&gcma_idle))
 		kunit_skip(test, "no area keeps file pages; boot with cma=64M gcma=file");
 	for (i = 0; i < CLIENTS_PAGES; i++)
 		fx->disk[i] = i;

@@ -35,8 +35,6 @@ static inline void cma_add_available(struct cma *cma, long nr)
 }
 
 #define page_flags(page)	((page)->flags.f)
-/* Whose shadow entries are in nodes; of swap, they are in its table. */
-#define NODE_CLIENTS		BIT(GCMA_CLIENT_FILE)
 
 /* Is an area one piece of the memory map, too? */
 static inline bool cma_memmap_contiguous(const struct cma *cma)
@@ -88,7 +86,6 @@ static inline bool swap_slot_zero(swp_entry_t entry)
 /* As its first releases call it. */
 #define system_dfl_wq		system_unbound_wq
 #define page_flags(page)	((page)->flags)
-#define NODE_CLIENTS		DMEM_ALL
 /* Reads are counted from the second one on, together with PG_workingset. */
 #define lru_gen_workingset(folio)	folio_lru_refs(folio)
 /* Where it is not, there is nth_page(). */

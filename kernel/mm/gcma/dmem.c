@@ -887,10 +887,8 @@ static unsigned long clear_owned(unsigned long *bitmap, unsigned long first, uns
 unsigned long dmem_revoke(struct dmem_area *area, unsigned long first,
 			  unsigned long nr)
 {
-	unsigned long waits;
+	unsigned long waits = wait_for_copies(area, first, nr);
 
-	atomic_long_sub(nr, &area->idle);
-	waits = wait_for_copies(area, first, nr);
 	this_cpu_add(area->stats->copy_waits, waits);
 	return waits;
 }
@@ -915,7 +913,6 @@ unsigned long dmem_release(struct dmem_area *area, unsigned long first,
 
 	clear_owned(area->dmem->zero, area->first + first, nr);
 	this_cpu_add(area->stats->discarded[0], gone);
-	atomic_long_add(nr, &area->idle);
 	/* Pairs with test_bit_acquire() in frame_owned(): not live, then not owned. */
 	smp_wmb();
 	return gone;
@@ -1074,7 +1071,6 @@ int dmem_add_area(struct dmem *dmem, struct dmem_area *area)
 		for (i = 0; i < dmem->nr_sets; i++)
 			raw_spin_lock_init(&dmem->set[i].lock);
 	}
-	atomic_long_set(&area->idle, area->nr);
 	dmem->area[dmem->nr_areas++] = area;
 	return 0;
 }

@@ -77,7 +77,6 @@ struct dmem_area {
 	unsigned int owned_order;
 	unsigned int clients;		/* bit mask of those that may store */
 
-	atomic_long_t idle;		/* frames that the owner does not have */
 	struct dmem *dmem;
 	unsigned long first;		/* number of frames in areas before it */
 	struct dmem_stats __percpu *stats;
@@ -123,18 +122,6 @@ void dmem_zero_owned(const struct dmem_area *area, unsigned long first,
 		     unsigned long nr);
 unsigned long dmem_cached(const struct dmem_area *area, unsigned int client);
 unsigned long dmem_sum(const struct dmem_area *area, size_t counter);
-
-/* Frames in areas of some clients that the owners do not have. */
-static inline unsigned long dmem_idle(const struct dmem *dmem, unsigned int clients)
-{
-	unsigned long sum = 0;
-	unsigned int i;
-
-	for (i = 0; i < dmem->nr_areas; i++)
-		if (READ_ONCE(dmem->area[i]->clients) & clients)
-			sum += atomic_long_read(&dmem->area[i]->idle);
-	return sum;
-}
 
 /* Frames have changed hands: a store looks at the ways of its set again. */
 static inline void dmem_changed(struct dmem *dmem)

@@ -83,6 +83,7 @@
  * @cma: the CMA area, whose lock protects the rest
  * @area: its frames as dmem sees them
  * @dir: in sysfs, which shows what follows
+ * @lent: is it lent to anybody
  * @owned: pages that are allocated, in quarantine or poisoned
  * @quarantined: pages in quarantine
  * @poisoned: pages out of use, as their memory is broken
@@ -96,6 +97,7 @@ struct gcma {
 	struct cma		*cma;
 	struct dmem_area	area;
 	struct kobject		dir;
+	bool			lent;
 	unsigned long		owned, quarantined, poisoned;
 	unsigned long		allocs, alloc_fails, bad_releases;
 	unsigned long		quarantine[];
@@ -107,6 +109,8 @@ EXPORT_SYMBOL_GPL(gcma_lending);
 /* What is kept in all areas; and the clients that at least one area is lent to. */
 struct dmem gcma_dmem;
 unsigned int gcma_clients __read_mostly;
+/* Pages that nobody has of areas that are lent. */
+atomic_long_t gcma_idle;
 
 static LIST_HEAD(gcma_areas);
 /* What was allocated when a key of encrypted files was removed may have such content. */
@@ -389,6 +393,15 @@ static bool must_zero(gfp_t gfp)
 	return want_init_on_alloc(gfp) || gcma_wipes();
 }
 
+/* So many more pages of an area are somebody's. */
+static void own(struct gcma *gcma, long nr)
+{
+	lockdep_assert_held(&gcma->cma->lock);
+	gcma->owned += nr;
+	if (gcma->lent)
+		atomic_long_sub(nr, &gcma_idle);
+}
+
 /**
  * gcma_alloc() - allocate from a guaranteed area, see cma_alloc()
  * @cma: the area
@@ -417,7 +430,7 @@ struct page *gcma_alloc(struct cma *cma, unsigned long count,
 		}
 		set_bits(cma_range(cma)->bitmap, bit, nbits);
 		cma_add_available(cma, -(long)nr);
-		gcma->owned += nr;
+		own(gcma, nr);
 		gcma->allocs++;
 	}
 	first = bit << cma->order_per_bit;
@@ -491,7 +504,7 @@ static void free_bits(struct gcma *gcma, unsigned long bit, unsigned long nbits)
 	dmem_changed(&gcma_dmem);
 	cma_add_available(cma, nr);
 	gcma->quarantined -= nr;
-	gcma->owned -= nr;
+	own(gcma, -nr);
 	count_vm_events(GCMA_DISCARD, discarded);
 	trace_gcma_free(cma->name, page_to_pfn(page), nr, discarded);
 }
@@ -704,7 +717,7 @@ bool gcma_memory_failure(unsigned long pfn)
 			if (__test_and_set_bit(bit, cma_range(cma)->bitmap))
 				return false;
 			cma_add_available(cma, -(long)nr);
-			gcma->owned += nr;
+			own(gcma, nr);
 			gcma->poisoned += nr;
 		}
 		/* As of all broken pages; unpoison_memory() would free one without. */
@@ -764,7 +777,6 @@ bool __init gcma_activate(struct cma *cma, unsigned long first_pfn)
 		__ClearPageReserved(page);
 		set_page_count(page, 1);
 	}
-	atomic_long_sub(gcma->owned, &gcma->area.idle);
 	gcma->cma = cma;
 	cma->gcma = gcma;
 	cma->gcma_clients = clients;
@@ -772,6 +784,19 @@ bool __init gcma_activate(struct cma *cma, unsigned long first_pfn)
 	pr_info("area %s: %lu MiB, clients: %s\n", cma->name,
 		cma->count >> (20 - PAGE_SHIFT), modes[clients]);
 	return true;
+}
+
+/* Change who may store in an area. */
+static void lend(struct gcma *gcma, unsigned int clients)
+{
+	scoped_guard(spinlock_irq, &gcma->cma->lock) {
+		if (gcma->lent)
+			atomic_long_sub(gcma->area.nr - gcma->owned, &gcma_idle);
+		gcma->lent = clients;
+		if (gcma->lent)
+			atomic_long_add(gcma->area.nr - gcma->owned, &gcma_idle);
+	}
+	dmem_set_clients(&gcma->area, clients);
 }
 
 /*
@@ -789,7 +814,7 @@ static int set_clients(struct gcma *gcma, int clients)
 		return -EOPNOTSUPP;
 	guard(mutex)(&control);
 	WRITE_ONCE(gcma->cma->gcma_clients, clients);
-	dmem_set_clients(&gcma->area, clients / GCMA_FILE);
+	lend(gcma, clients / GCMA_FILE);
 	gcma_wipe();
 	if (clients != GCMA_CHOSEN)
 		static_branch_enable(&gcma_lending);
@@ -841,8 +866,7 @@ static int gcma_pm(struct notifier_block *nb, unsigned long event, void *data)
 		return NOTIFY_DONE;
 	guard(mutex)(&control);
 	list_for_each_entry(gcma, &gcma_areas, list) {
-		dmem_set_clients(&gcma->area, away ? 0 :
-				 gcma->cma->gcma_clients / GCMA_FILE);
+		lend(gcma, away ? 0 : gcma->cma->gcma_clients / GCMA_FILE);
 		if (away)
 			dmem_sweep(&gcma->area, 0, gcma->area.nr, DMEM_CLEAR);
 	}

@@ -23,6 +23,7 @@ static_assert(DMEM_MAX_AREAS >= MAX_CMA_AREAS);
 
 extern struct dmem gcma_dmem;
 extern unsigned int gcma_clients;
+extern atomic_long_t gcma_idle;
 extern struct delayed_work gcma_tidy_work;
 
 bool gcma_workingset(struct folio *folio);

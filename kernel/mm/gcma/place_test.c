@@ -248,6 +248,29 @@ static void alloc_test_frozen(struct kunit *test)
 }
 #endif
 
+/* What is idle counts as long as the area is lent. */
+static void release_test_idle(struct kunit *test)
+{
+	struct gcma *gcma = real_area(test);
+	unsigned int clients = gcma->area.clients;
+	struct page *page;
+	long others;
+
+	lend(gcma, 0);
+	others = atomic_long_read(&gcma_idle);
+	page = cma_alloc(gcma->cma, 64, 0, true);
+	KUNIT_ASSERT_NOT_NULL(test, page);
+	KUNIT_EXPECT_EQ(test, atomic_long_read(&gcma_idle), others);
+	lend(gcma, BIT(0));
+	KUNIT_EXPECT_EQ(test, atomic_long_read(&gcma_idle),
+			others + gcma->area.nr - gcma->owned);
+	KUNIT_EXPECT_TRUE(test, cma_release(gcma->cma, page, 64));
+	KUNIT_EXPECT_EQ(test, look_again(gcma), 0);
+	KUNIT_EXPECT_EQ(test, atomic_long_read(&gcma_idle),
+			others + gcma->area.nr - gcma->owned);
+	lend(gcma, clients);
+}
+
 static void release_test_held(struct kunit *test)
 {
 	struct gcma *gcma = real_area(test);
@@ -497,6 +520,7 @@ static struct kunit_case place_test_cases[] = {
 #ifdef SWAP_TABLE_HAS_ZEROFLAG
 	KUNIT_CASE(alloc_test_frozen),
 #endif
+	KUNIT_CASE(release_test_idle),
 	KUNIT_CASE(release_test_held),
 	KUNIT_CASE(release_test_row_held),
 	KUNIT_CASE(release_test_folio),
