@@ -39,10 +39,11 @@ static void at_the_end(void)
 	fflush(stdout);
 }
 
+/* By value: what the main thread has on its stack is gone once it is cancelled. */
 static void *cancel(void *main_thread)
 {
-	pthread_cancel(*(pthread_t *)main_thread);
-	pthread_join(*(pthread_t *)main_thread, NULL);
+	pthread_cancel((pthread_t)main_thread);
+	pthread_join((pthread_t)main_thread, NULL);
 	return NULL;
 }
 
@@ -63,7 +64,7 @@ static void *divide(void *unused)
 
 int main(int argc, char **argv)
 {
-	pthread_t self = pthread_self(), thread;
+	pthread_t thread;
 	const char *how = argc > 1 ? argv[1] : "";
 
 	atexit(at_the_end);
@@ -79,7 +80,7 @@ int main(int argc, char **argv)
 	if (!strcmp(how, "thrd_exit"))
 		thrd_exit(0);
 	if (!strcmp(how, "cancelled")) {
-		if (pthread_create(&thread, NULL, cancel, &self))
+		if (pthread_create(&thread, NULL, cancel, (void *)pthread_self()))
 			return 1;
 		for (;;)
 			pause();
