@@ -451,7 +451,7 @@ fn run(args: &Record) -> Outcome {
     let (tally, outcome) = recording.finish(outcome);
     let (totals, outcome) = output.finish(outcome);
     let outcome = match outcome {
-        Ok(()) if totals.frames == 0 && totals.damaged > 0 => {
+        Ok(()) | Err(Fail::Signal(_)) if totals.frames == 0 && totals.damaged > 0 => {
             let device = quoted(&args.source.device);
             Err(Fail::Failed(format!(
                 "{device} gave no frame that is whole"

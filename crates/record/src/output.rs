@@ -133,10 +133,10 @@ fn number(path: &Path, name: &Path) -> Option<u32> {
     (segment(path, number) == name).then_some(number)
 }
 
-/// What became of frames that were written to `path`.
-fn written<T>(result: io::Result<T>, path: &Path) -> Outcome<T> {
+/// What became of frames that were written to `path`. Only a `named` file can be followed by another.
+fn written<T>(result: io::Result<T>, path: &Path, named: bool) -> Outcome<T> {
     let is_limit = |error: &io::Error| error.raw_os_error() == Some(libc::EFBIG);
-    let too_long = result.as_ref().is_err_and(is_limit);
+    let too_long = named && result.as_ref().is_err_and(is_limit);
     result.context("write", path).map_err(|fail| match fail {
         Fail::Failed(text) if too_long => Fail::Failed(format!(
             "{text}: --segment, of fewer bytes, goes on in another file"
@@ -184,7 +184,7 @@ impl Segment {
         // By now the name may be another file's.
         let file = writer.file().try_clone();
         // Whatever has ended the recording, the writer may still hold frames, and a failure of these is told.
-        let (stats, outcome) = match written(writer.finish(), &path) {
+        let (stats, outcome) = match written(writer.finish(), &path, index.is_some()) {
             Ok(stats) => (stats, outcome),
             Err(fail) => (before, Err(fail)),
         };
@@ -583,15 +583,16 @@ impl Output {
         let Some(segment) = &mut self.current else {
             return Err(Fail::Failed("nothing is open to be written to".into()));
         };
+        let named = segment.index.is_some();
         let (writer, path) = (&mut segment.writer, &segment.path);
         let direct = self.way.is_direct();
-        let uncopied = direct && written(writer.write_uncopied(data), path)?;
+        let uncopied = direct && written(writer.write_uncopied(data), path, named)?;
         if !uncopied {
             let result = match self.way {
                 Way::Copy => stage(writer, data),
                 _ => writer.write_all(data),
             };
-            written(result, path)?;
+            written(result, path, named)?;
         }
         if self.way == Way::Copy {
             let result = match self.plan.durability {
@@ -599,7 +600,7 @@ impl Output {
                 Durability::Safe => writer.flush(),
                 Durability::Sync => writer.sync_data(),
             };
-            written(result, path)?;
+            written(result, path, named)?;
         }
         let (sequence, time, len) = (frame.sequence, frame.time, frame.len);
         let offset = segment.bytes;
@@ -652,9 +653,10 @@ impl Output {
             (_, true) => format!("its {} bytes are no multiple of {block}", frame.len),
             _ => "it begins at an address that is not aligned for direct I/O".into(),
         };
+        let length = self.is_uneven(offset) || self.is_uneven(frame.len as u64);
         let then = match self.plan.segment {
-            Some(_) => "so are those behind it, until the next file begins",
-            None => "so are those behind it",
+            Some(_) if length => "so are those behind it, until the next file begins",
+            _ => "so are those behind it",
         };
         let n = frame.sequence;
         self.notice = Some(format!("frame {n} is copied, because {why}; {then}"));

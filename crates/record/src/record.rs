@@ -378,9 +378,10 @@ impl<'a> Recording<'a> {
                     }
                     break;
                 };
-                let damaged = arrival.damaged;
+                let (damaged, begun) = (arrival.damaged, Instant::now());
                 self.frame(stream, arrival)?;
                 // What it waited for the disk is no silence of the camera.
+                since += begun.elapsed();
                 if !damaged {
                     (since, late) = (Instant::now(), false);
                 } else if !self.quota.done && since.elapsed() >= self.plan.timeout {

@@ -866,6 +866,18 @@ fn a_camera_whose_frames_are_all_damaged_is_told() {
         let options = ["--json", "--seconds", "0.01"];
         let said = failure(record(damaged(), &options, &file));
         assert!(said.contains("gave no frame that is whole"), "{said}");
+        // However it ends.
+        let mut numbers = 0..;
+        let film = film(move || match numbers.next().unwrap() {
+            number @ 0..3 => Next::Damaged(number),
+            3 => {
+                raise(SIGTERM).unwrap();
+                Next::Damaged(3)
+            }
+            _ => Next::Later,
+        });
+        let said = failure(record(film, &[], &file));
+        assert!(said.contains("gave no frame that is whole"), "{said}");
         return;
     }
     let home = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -873,7 +885,7 @@ fn a_camera_whose_frames_are_all_damaged_is_told() {
     let counts = (&said["frames"], &said["damaged"], &said["complete"]);
     assert_eq!(counts, (&0.into(), &10.into(), &false.into()), "{said}");
     let line = "nocopy-record: frame 0 is damaged and left out; the index names those that follow";
-    assert_eq!(lines, [line; 2]);
+    assert_eq!(lines, [line; 3]);
 }
 
 #[test]

@@ -549,7 +549,11 @@ bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 		least = RRPV_MAX;
 	else if (thrifty && (place.hash >> 8) % CHANCE_SHARE)
 		least = RRPV_MAX + 1;
-	count_offered(dmem, place.class, nr);
+	count_offered(dmem, place.class, min(nr, PIECE - offset % PIECE));
+	/* Further pieces count for their own classes, where their pages are found. */
+	for (i = PIECE - offset % PIECE; i < nr; i += PIECE)
+		count_offered(dmem, place_piece(dmem, space, offset + i).class,
+			      min(nr - i, PIECE));
 	/* If one page found no room, the others would be copied in vain: so look first. */
 	if (nr > 1 && least)
 		from = NULL;

@@ -985,6 +985,31 @@ static void dmem_test_tie_goes_to_fewer_copies(struct kunit *test)
 	KUNIT_EXPECT_TRUE(test, READ_ONCE(fx->dmem.thrifty));
 }
 
+/* Pages of a large folio count for the classes that they count for alone. */
+static void dmem_test_folio_is_offered_by_piece(struct kunit *test)
+{
+	/* From the middle of a piece on, and too few for a round. */
+	const unsigned long first = 3, end = first + 16000;
+	struct folio *folio = folio_alloc(GFP_KERNEL, DMEM_PIECE_ORDER + 2);
+	struct dmem_fixture *fx = large_fixture(test);
+	int alone[DMEM_LEADERS], i;
+	unsigned long key;
+
+	for (key = first; key < end; key++)
+		put(fx, key, false);
+	for (i = 0; i < DMEM_LEADERS; i++)
+		alone[i] = atomic_read(&fx->dmem.offered[i]);
+	fx = large_fixture(test);
+	KUNIT_ASSERT_NOT_NULL(test, folio);
+	for (key = first; key < end; key += folio_nr_pages(folio))
+		dmem_store(&fx->dmem, folio, test_space[0], key, 0, 0);
+	folio_put(folio);
+	for (i = 0; i < DMEM_LEADERS; i++) {
+		KUNIT_EXPECT_GT(test, alone[i], 0);
+		KUNIT_EXPECT_EQ(test, atomic_read(&fx->dmem.offered[i]), alone[i]);
+	}
+}
+
 /* A policy is chosen again also if who was to do it came late for several rounds. */
 static void dmem_test_policy_is_chosen_again(struct kunit *test)
 {
@@ -1404,6 +1429,7 @@ static struct kunit_case dmem_test_cases[] = {
 	KUNIT_CASE(dmem_test_loop_is_kept_in_part),
 	KUNIT_CASE(dmem_test_stream_passes_by),
 	KUNIT_CASE(dmem_test_tie_goes_to_fewer_copies),
+	KUNIT_CASE(dmem_test_folio_is_offered_by_piece),
 	KUNIT_CASE(dmem_test_policy_is_chosen_again),
 	KUNIT_CASE(dmem_test_new_set_is_taken_in),
 	KUNIT_CASE(dmem_test_read_keeps_near),

@@ -255,7 +255,7 @@ KILLED: Final = 128 + 9
 def _judge_endings(outcome: Outcome) -> None:
     """Whatever happens to a recording, its index says what is in the file, and what is not."""
     losses = _Case(outcome, "losses")
-    losses.ended(TERMINATED)
+    losses.ended(TERMINATED, "is damaged and left out")
     row = losses.recording()
     losses.expect("frames were lost", row["lost"] >= 3)
     losses.expect("three were damaged", row["damaged"] == 3)
