@@ -123,9 +123,10 @@ pub fn ended(path: &CStr, counts: impl FnOnce() -> Counts, why: &str) {
     }
 }
 
-/// Returns true if there is anything to print but zeros.
+/// Returns true if there is anything to print but zeros. Allocates nothing, as a handler that executes a program may
+/// have interrupted the C library's allocator.
 pub fn any() -> bool {
-    RECORD.lock().streams > 0
+    RECORD.existing().is_some_and(|record| record.streams > 0)
 }
 
 /// A name without what ends a line or does something to a terminal: names come from anybody.

@@ -124,10 +124,20 @@ impl<T: Default> Renewed<T> {
         self.get().lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// As `lock`, if anybody has used it yet: allocates nothing.
+    pub fn existing(&self) -> Option<MutexGuard<'_, T>> {
+        let mutex = self.made()?;
+        Some(mutex.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn made(&self) -> Option<&Mutex<T>> {
+        // SAFETY: null or a leaked box.
+        unsafe { self.0.load(Acquire).as_ref() }
+    }
+
     fn get(&self) -> &Mutex<T> {
         loop {
-            // SAFETY: null or a leaked box.
-            if let Some(mutex) = unsafe { self.0.load(Acquire).as_ref() } {
+            if let Some(mutex) = self.made() {
                 return mutex;
             }
             let new = Box::into_raw(Box::default());

@@ -56,6 +56,8 @@ static void handler(int signal)
 		syscall(SYS_exit_group, 5);
 	if (!strcmp(how, "abort"))
 		abort();
+	if (!strcmp(how, "execve"))
+		execve("/bin/true", (char *[]){ "true", NULL }, environ);
 	if (!strcmp(how, "tell") && write(ends[1], "x", 1) != 1)
 		_exit(6);
 	handling = 0;
@@ -91,6 +93,9 @@ int main(int argc, char **argv)
 			return 1;
 		/* The first time from here: the library may begin what it needs for it. */
 		if (!strcmp(how, "tell") && i == 0 && write(ends[1], "x", 1) != 1)
+			return 1;
+		/* No stream goes back in the handler. */
+		if (!strcmp(how, "execve") && i == 19 && close(fd) | close(other))
 			return 1;
 		if (!strcmp(how, "tell") || i == 19) {
 			armed = 1;
