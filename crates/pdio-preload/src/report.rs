@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `PDIO_STATS`: what was taken, and what became of it.
 
-use core::ffi::{c_int, CStr};
+use core::ffi::{c_int, c_ulong, CStr};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed};
 use std::fmt::{self, Write as _};
 use std::os::unix::ffi::OsStrExt;
@@ -40,17 +40,19 @@ struct Record {
 
 static RECORD: Renewed<Record> = Renewed::new();
 
-fn open(path: &CStr) -> Option<c_int> {
+fn open(path: &CStr) -> Result<c_int, c_int> {
     let append = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
     // Nobody waits until a FIFO has a reader.
     let flags = append | libc::O_NONBLOCK | libc::O_NOCTTY;
     // SAFETY: a terminated path.
     match unsafe { next::open64(path.as_ptr(), flags, 0o644) } {
-        -1 => {
-            cannot_write(path, errno::get());
-            None
+        -1 => Err(errno::get()),
+        fd => {
+            // One that has a reader is written to in full, as standard error is.
+            // SAFETY: no memory is involved.
+            unsafe { next::fcntl64(fd, libc::F_SETFL, libc::O_APPEND as c_ulong) };
+            Ok(table::internalise(fd))
         }
-        fd => Some(table::internalise(fd)),
     }
 }
 
@@ -72,7 +74,14 @@ pub fn prepare() {
         Statistics::No => None,
         // GNU's tools close it before they end.
         Statistics::StandardError => table::internal_copy(libc::STDERR_FILENO),
-        Statistics::Text(path) | Statistics::Json(path) => open(path),
+        Statistics::Text(path) | Statistics::Json(path) => open(path)
+            .inspect_err(|&error| {
+                // The reader of a FIFO may yet come before the end.
+                if error != libc::ENXIO {
+                    cannot_write(path, error);
+                }
+            })
+            .ok(),
     };
     OUT.store(out.unwrap_or(-1), Relaxed);
 }
@@ -223,16 +232,12 @@ pub fn print() {
         _ => text(&mut said, &program, &record),
     };
     let out = match (OUT.load(Relaxed), wanted) {
-        (-1, Statistics::StandardError) => libc::STDERR_FILENO,
-        (-1, Statistics::Text(path) | Statistics::Json(path)) => open(path).unwrap_or(-1),
-        (out, _) => out,
+        (-1, Statistics::StandardError) => Ok(libc::STDERR_FILENO),
+        (-1, Statistics::Text(path) | Statistics::Json(path)) => open(path),
+        (out, _) => Ok(out),
     };
-    if out < 0 {
-        return;
-    }
-    if let (Err(error), Statistics::Text(path) | Statistics::Json(path)) =
-        (say::put(out, said.as_bytes()), wanted)
-    {
+    let written = out.and_then(|out| say::put(out, said.as_bytes()));
+    if let (Err(error), Statistics::Text(path) | Statistics::Json(path)) = (written, wanted) {
         cannot_write(path, error);
     }
 }

@@ -4,10 +4,15 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::{chown, PermissionsExt};
+use std::io::{Read, Write};
+use std::os::unix::fs::{chown, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, Output};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use tempfile::TempDir;
 
 use common::{bare, compiled, copy_program, library, preloaded, scratch, stderr, stdout, SHORT};
 
@@ -271,13 +276,66 @@ fn statistics_append_to_a_file() {
     assert_eq!(said.matches("/file: ").count(), 2, "{said}");
 }
 
+fn fifo(home: &TempDir) -> PathBuf {
+    let fifo = home.path().join("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status().expect("starts");
+    assert!(made.success());
+    fifo
+}
+
+/// Where there is no room yet they wait, and to have had no reader at the start is nothing to tell.
+#[test]
+fn statistics_are_whole_where_the_reader_of_a_fifo_comes_late() {
+    let home = scratch();
+    let fifo = fifo(&home);
+    let setting = format!("json:{}", fifo.display());
+    let mut child = preloaded(Path::new("/bin/sh"), &[("PDIO_STATS", &setting)])
+        .args(["-c", "echo begun; read line; exit 0"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut begun = [0; 6];
+    let printed = child.stdout.as_mut().expect("a pipe");
+    printed.read_exact(&mut begun).expect("a line");
+    let mut reader = fs::OpenOptions::new();
+    reader.read(true).write(true);
+    let mut reader = reader
+        .custom_flags(libc::O_NONBLOCK)
+        .open(&fifo)
+        .expect("a FIFO");
+    while reader.write(b"\n").is_ok() {}
+    drop(child.stdin.take());
+    for _ in 0..50 {
+        // What does not wait has ended by now.
+        if child.try_wait().expect("a child").is_some() {
+            break;
+        }
+        sleep(Duration::from_millis(10));
+    }
+    let mut said = Vec::new();
+    loop {
+        let ended = child.try_wait().expect("a child").is_some();
+        // It ends with an error: there is no more yet.
+        let _ = reader.read_to_end(&mut said);
+        if ended {
+            break;
+        }
+        sleep(Duration::from_millis(10));
+    }
+    let output = child.wait_with_output().expect("an end");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(stderr(&output), "");
+    let object: serde_json::Value = serde_json::from_slice(&said).expect("a line of JSON");
+    assert_eq!(object["part"], "pdio");
+}
+
 /// Once, though they are opened at the start and at the end. A program does not wait for who reads them.
 #[test]
 fn statistics_that_cannot_be_written_are_told_with_the_reason() {
     let home = scratch();
-    let fifo = home.path().join("without-a-reader");
-    let made = Command::new("mkfifo").arg(&fifo).status().expect("starts");
-    assert!(made.success());
+    let fifo = fifo(&home);
     for (file, reason) in [
         ("/dev/full", "No space left on device"),
         ("/no/such", "No such file or directory"),
