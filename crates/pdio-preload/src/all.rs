@@ -202,15 +202,15 @@ fn rescue_within(tries: u32, why: Option<&str>) {
     }
 }
 
-/// Tries until that succeeds, once in a millisecond. If it never does, another thread works on the stream.
-fn patiently(tries: u32, description: &Description, mut succeeds: impl FnMut() -> bool) {
+/// Tries until that succeeds, once in a millisecond. Returns false if it never does: another thread works on the stream.
+fn patiently(tries: u32, description: &Description, mut succeeds: impl FnMut() -> bool) -> bool {
     let pause = libc::timespec {
         tv_sec: 0,
         tv_nsec: 1_000_000,
     };
     for _ in 0..tries {
         if succeeds() {
-            return;
+            return true;
         }
         // SAFETY: the time is ours.
         unsafe { libc::syscall(libc::SYS_nanosleep, &pause, 0usize) };
@@ -218,6 +218,7 @@ fn patiently(tries: u32, description: &Description, mut succeeds: impl FnMut() -
     if description.writes() {
         say::say(&[b"the last data of a file was not written: another thread had it"]);
     }
+    false
 }
 
 fn rescue_all(tries: u32, why: Option<&str>) {
@@ -226,13 +227,20 @@ fn rescue_all(tries: u32, why: Option<&str>) {
     let others = table::descriptions()
         .filter(|&description| description.is_ours() && !(1..=last).contains(&stamp(description)));
     let mut newest = OLDEST;
+    // What reads has nothing to lose, and its thread may wait for the disk: all of those together are waited for a moment.
+    let mut for_readers = tries.min(50);
     for description in waiting(last).chain(others) {
         if description.device.load(SeqCst) == 0 {
             continue;
         }
-        patiently(tries, description, || {
+        let writes = description.writes();
+        let tries = if writes { tries } else { for_readers };
+        let done = patiently(tries, description, || {
             rescue_one(description, &mut newest, why)
         });
+        if !done && !writes {
+            for_readers = 1;
+        }
     }
 }
 
@@ -342,6 +350,26 @@ pub fn report_lost() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_that_reads_holds_up_no_end() {
+        use std::time::{Duration, Instant};
+        state::claim_process();
+        let descriptions: Vec<_> = (0..20).map(|_| Description::new()).collect();
+        // Calls of other threads that wait for the disk.
+        let held: Vec<_> = descriptions.iter().map(|one| one.lock()).collect();
+        for description in &descriptions {
+            description.device.store(1, SeqCst);
+        }
+        let begun = Instant::now();
+        rescue_all(TRIES, None);
+        assert!(begun.elapsed() < Duration::from_millis(TRIES.into()));
+        drop(held);
+        for description in descriptions {
+            description.device.store(0, SeqCst);
+            description.recycle();
+        }
+    }
 
     #[test]
     fn nobody_passes_by_before_the_kernels_offset_is_right() {
