@@ -14,6 +14,7 @@ use core::sync::atomic::{
     AtomicBool, AtomicU32,
     Ordering::{Relaxed, SeqCst},
 };
+use std::time::{Duration, Instant};
 
 use libc::pid_t;
 
@@ -105,6 +106,10 @@ macro_rules! keys {
 
 keys! { pthread_key_create __pthread_key_create tss_create }
 
+/// True once all has been done to end the library's threads for one of the program's, or a filter forbids to look for
+/// them. They do not come back, nor in a child, where the filter holds as well.
+static THREADLESS: AtomicBool = AtomicBool::new(false);
+
 /// Starts a thread. If there can be no more, which fails as `lacking` says, once more without the library's.
 fn start_thread(lacking: c_int, start: impl Fn() -> c_int) -> c_int {
     if guard::inside() {
@@ -112,21 +117,27 @@ fn start_thread(lacking: c_int, start: impl Fn() -> c_int) -> c_int {
         return start();
     }
     THREADED.store(true, SeqCst);
+    let threadless = THREADLESS.load(SeqCst);
     let failed = start();
-    if failed != lacking || !state::is_owner() {
+    // Without descriptions nothing was ever taken.
+    let never = || table::descriptions().next().is_none();
+    if failed != lacking || threadless || !state::is_owner() || never() {
         return failed;
     }
     // One that has just been started may have no name yet.
     let any = || Guard::enter().is_some_and(|_guard| has_threads("pdio-"));
-    if TAKEN.load(SeqCst) == 0 && !errno::keep(any) {
-        return failed;
+    if TAKEN.load(SeqCst) > 0 || !THREADLESS.load(SeqCst) && errno::keep(any) {
+        errno::keep(|| {
+            withdraw_threads("threads have run out");
+            if let Some(_guard) = Guard::enter() {
+                // Once, and not for long: one that serves a stream which cannot be written stays, and the program may
+                // have such names as well.
+                await_end_of(&["pdio-"], Duration::from_secs(1));
+            }
+            THREADLESS.store(true, SeqCst);
+        });
     }
-    errno::keep(|| {
-        withdraw_threads("threads have run out");
-        if let Some(_guard) = Guard::enter() {
-            await_end_of(&["pdio-"]);
-        }
-    });
+    // Else another thread, which failed as well, may have ended them since.
     start()
 }
 
@@ -210,6 +221,7 @@ pub fn parting() {
 pub fn filtering() {
     withdraw_threads("seccomp");
     if state::is_owner() {
+        THREADLESS.store(true, SeqCst);
         signals::disarm();
         report::print_last();
     }
@@ -223,21 +235,22 @@ fn alone(call: impl FnOnce() -> c_int) -> c_int {
             // What io_uring made for a reader; if the program has rings as well, it may be theirs.
             let workers = !RINGS.load(Relaxed) && has_threads("iou-wrk-");
             pdio::end_threads(workers);
-            await_end_of(match workers {
+            let names: &[_] = match workers {
                 true => &["pdio-", "iou-wrk-"],
                 false => &["pdio-"],
-            });
+            };
+            await_end_of(names, Duration::from_secs(7));
         }
     }
     call()
 }
 
-/// Waits until there are no threads whose names begin so. Threads that were waited for are the kernel's for a moment
+/// Waits, at most so long, until there are no threads whose names begin so. Threads that were waited for are the kernel's for a moment
 /// longer; its workers end when they have been idle for five seconds.
-fn await_end_of(prefixes: &[&str]) {
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(7);
-    while prefixes.iter().any(|prefix| has_threads(prefix)) && std::time::Instant::now() < until {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+fn await_end_of(prefixes: &[&str], limit: Duration) {
+    let until = Instant::now() + limit;
+    while prefixes.iter().any(|prefix| has_threads(prefix)) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -359,7 +359,14 @@ fn two_threads_may_have_a_number_lead_elsewhere_at_once() {
 #[test]
 fn a_program_in_a_sandbox_makes_no_other_calls() {
     let program = compiled("sandboxed.c", "sandboxed", &[]);
-    for way in ["idle", "streams", "all threads", "maps", "signal"] {
+    for way in [
+        "idle",
+        "streams",
+        "all threads",
+        "maps",
+        "signal",
+        "no thread",
+    ] {
         let run = |mut command: std::process::Command| {
             let home = scratch();
             seen(command.arg(way).current_dir(home.path()), home.path())
@@ -408,11 +415,18 @@ fn nothing_idles_where_no_thread_can_be_had() {
 
 #[test]
 fn a_program_may_have_as_many_threads_as_without_the_library() {
-    for way in ["pthread_create", "thrd_create"] {
+    for (way, threads) in [("pthread_create", 2), ("thrd_create", 2), ("both", 4)] {
         let (said, printed) = threadless("direct", &[way]);
         assert_eq!(said, "refused\n", "{way}");
-        assert_eq!(printed, "0, 2 threads\n", "{way}");
+        assert_eq!(printed, format!("0, {threads} threads\n"), "{way}");
     }
+}
+
+#[test]
+fn a_program_that_may_have_no_more_threads_hears_so_soon() {
+    let (said, printed) = threadless("direct", &["named"]);
+    assert_eq!(said, "refused\n");
+    assert_eq!(printed, "0, 1 threads\n");
 }
 
 /// What `loading.c` says with and without the library, and how it ends.

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * A program that allows itself few system calls, in all threads if it is told so, and is ended by any other. It has
- * written a stream before, unless it is told to be idle. It then ends, by a signal if it is told so, or maps a file
- * ("maps").
+ * written a stream before, unless it is told to be idle. It then ends, by a signal if it is told so, maps a file
+ * ("maps"), or asks for a thread that the filter says there is no room for ("no thread").
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -22,6 +24,9 @@
 	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1), BPF_STMT(BPF_RET | BPF_K,               \
 								    SECCOMP_RET_ALLOW)
 
+/* For one way; in the others these are not allowed. */
+#define ALLOW_IF(yes, number) ALLOW((yes) ? (number) : SYS_exit_group)
+
 static char block[7000];
 
 static void handler(int number)
@@ -29,8 +34,16 @@ static void handler(int number)
 	(void)number;
 }
 
+static void *nothing(void *unused)
+{
+	return unused;
+}
+
 int main(int argc, char **argv)
 {
+	const char *way = argc > 1 ? argv[1] : "";
+	int no_thread = !strcmp(way, "no thread");
+	pthread_t thread;
 	struct sock_filter filter[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 		ALLOW(SYS_write),
@@ -44,10 +57,19 @@ int main(int argc, char **argv)
 		ALLOW(SYS_kill),
 		ALLOW(SYS_rt_sigaction),
 		ALLOW(SYS_exit_group),
+		ALLOW_IF(no_thread, SYS_mprotect),
+		ALLOW_IF(no_thread, SYS_munmap),
+		ALLOW_IF(no_thread, SYS_brk),
+		ALLOW_IF(no_thread, SYS_madvise),
+		ALLOW_IF(no_thread, SYS_getrandom),
+		ALLOW_IF(no_thread, SYS_rt_sigprocmask),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, no_thread ? SYS_clone3 : SYS_exit_group, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAGAIN),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, no_thread ? SYS_clone : SYS_exit_group, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAGAIN),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
 	};
 	struct sock_fprog program = { sizeof(filter) / sizeof(*filter), filter };
-	const char *way = argc > 1 ? argv[1] : "";
 	int all = !strcmp(way, "all threads"), self = getpid();
 	int fd = open("file", O_WRONLY | O_CREAT | O_TRUNC, 0600);
 	int map = open("mapped", O_RDWR | O_CREAT | O_TRUNC, 0600);
@@ -71,6 +93,8 @@ int main(int argc, char **argv)
 	if (!strcmp(way, "maps") &&
 	    mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, map, 0) == MAP_FAILED)
 		return 7;
+	if (no_thread && pthread_create(&thread, NULL, nothing, NULL) != EAGAIN)
+		return 8;
 	if (!strcmp(way, "signal")) {
 		signal(SIGUSR1, SIG_DFL);
 		kill(self, SIGTERM);

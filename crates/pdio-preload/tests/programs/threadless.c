@@ -2,7 +2,8 @@
 /*
  * A process that may have no further thread from some time on. What is written reaches the kernel
  * all the same, without a call that others could notice. With an argument: it may have one, but not beside those of the
- * library, and asks for it in the way that the argument says.
+ * library, and asks for it in the way that the argument says; two threads at a time ("both"), or again and again under a
+ * name like those of the library's threads, and in vain ("named").
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -11,6 +12,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -30,14 +32,16 @@ static int threads(void)
 
 #ifdef LIBRARY
 /* Preloaded behind the library, which calls what is next by this name. */
-int refused;
-volatile int full, crowded;
+volatile int refused, full, crowded, both, started;
 
 static int refuses(void)
 {
-	int no = full || (crowded && threads() > 1);
+	int no = full || (crowded && threads() > crowded);
+	int which = __atomic_add_fetch(&refused, no, __ATOMIC_SEQ_CST);
 
-	refused += no;
+	/* The second hears of it when the first has its thread. */
+	while (no && both && (refused < 2 || (which == 2 && !started)))
+		usleep(1000);
 	return no;
 }
 
@@ -55,8 +59,13 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
 	int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
 		(int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))
 		dlsym(RTLD_NEXT, "pthread_create");
+	int result = refuses() ? EAGAIN : next(thread, attributes, start, argument);
 
-	return refuses() ? EAGAIN : next(thread, attributes, start, argument);
+	if (crowded && !result) {
+		crowded = 0;
+		started = 1;
+	}
+	return result;
 }
 
 #else
@@ -77,12 +86,65 @@ static void *pauses(void *unused)
 	return unused;
 }
 
+static void set(const char *name, int value)
+{
+	*(volatile int *)dlsym(RTLD_DEFAULT, name) = value;
+}
+
+static volatile int go, second = -1;
+
+static void *starts(void *unused)
+{
+	pthread_t thread;
+
+	while (!go)
+		usleep(1000);
+	second = pthread_create(&thread, NULL, pauses, NULL);
+	pause();
+	return unused;
+}
+
+/* Both have their thread. */
+static int both(void)
+{
+	pthread_t thread;
+	int first;
+
+	if (pthread_create(&thread, NULL, starts, NULL))
+		return -2;
+	set("both", 1);
+	set("crowded", 2);
+	go = 1;
+	first = pthread_create(&thread, NULL, pauses, NULL);
+	while (second == -1)
+		usleep(1000);
+	return first | second;
+}
+
+/* It takes no more time than one wait for threads that never end. */
+static int named(void)
+{
+	time_t before = time(NULL);
+	pthread_t thread;
+
+	prctl(PR_SET_NAME, "pdio-own");
+	set("full", 1);
+	for (int i = 0; i < 3; i++)
+		if (pthread_create(&thread, NULL, pauses, NULL) != EAGAIN)
+			return -1;
+	return time(NULL) - before < 7 ? 0 : -2;
+}
+
 static int one_more(const char *how)
 {
 	pthread_t thread;
 	thrd_t other;
 
-	*(volatile int *)dlsym(RTLD_DEFAULT, "crowded") = 1;
+	if (*how == 'b')
+		return both();
+	if (*how == 'n')
+		return named();
+	set("crowded", 1);
 	if (*how == 'p')
 		return pthread_create(&thread, NULL, pauses, NULL);
 	return thrd_create(&other, sleeps, NULL);
