@@ -53,8 +53,6 @@ pub(crate) struct Completion {
 pub(crate) struct Engine {
     back: Option<Back>,
     in_flight: usize,
-    /// The process ends: nothing more is sent to a ring.
-    rescued: bool,
     chain: Option<Pool>,
     chained: usize,
     wanted: Kind,
@@ -93,7 +91,6 @@ impl Engine {
         Engine {
             back: None,
             in_flight: 0,
-            rescued: false,
             chain: None,
             chained: 0,
             wanted,
@@ -181,7 +178,6 @@ impl Engine {
     pub(crate) unsafe fn submit(&mut self, request: Request) -> io::Result<()> {
         self.back();
         match &mut self.back {
-            Some(Back::Uring { .. }) if self.rescued => Err(io::ErrorKind::Unsupported.into()),
             Some(Back::Uring { ring, fixed }) => {
                 let region = self.region.as_ref();
                 let fixed_buffer =
@@ -270,10 +266,9 @@ impl Engine {
         }
     }
 
-    /// Has the kernel let the file go that requests to a ring keep in use. What has arrived stays to be reaped; new
-    /// requests are refused. Allocates nothing.
+    /// Has the kernel let the file go that requests to a ring keep in use. What has arrived stays to be reaped; there
+    /// may be no new requests. Allocates nothing.
     pub(crate) fn rescue(&mut self) {
-        self.rescued = true;
         if let Some(Back::Uring { ring, fixed }) = &self.back {
             let wait = || ring.submit_and_wait(self.in_flight);
             while wait().is_err_and(|error| error.raw_os_error() == Some(libc::EINTR)) {}

@@ -122,6 +122,8 @@ impl Reader {
     #[doc(hidden)]
     pub fn rescue(&mut self) {
         if self.generation == fork::generation() {
+            // Nor is a ring made yet, if there is none.
+            self.core.forbid_direct();
             self.core.back.rescue();
         }
     }
@@ -440,6 +442,23 @@ mod tests {
         assert_eq!(ring_of(&input), Some((0, 0)));
         assert!(input.stats().direct_bytes >= 24 << 20);
         assert!(input.stats().buffered_bytes >= 16 << 20);
+    }
+
+    #[test]
+    fn a_reader_that_is_rescued_before_it_has_a_ring_makes_none() {
+        let home = tempfile::tempdir_in("/var/tmp").unwrap();
+        let Some(path) = file(home.path(), 8 << 20) else {
+            return;
+        };
+        let mut options = OpenOptions::new();
+        let mut input = options
+            .strategy(Strategy::Direct)
+            .open_reader(&path)
+            .unwrap();
+        input.rescue();
+        read_all(&mut input, 4096);
+        assert_eq!(ring_of(&input), None);
+        assert_eq!(input.stats().direct_bytes, 0);
     }
 
     #[test]
