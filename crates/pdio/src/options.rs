@@ -182,7 +182,7 @@ impl OpenOptions {
     }
 
     /// Where a file is overwritten, too, one request goes after the other, as where it grows: of a killed process no write is
-    /// there without those before it.
+    /// there without those before it, but one that goes back into what still waits goes with that.
     #[doc(hidden)]
     pub fn in_order(&mut self, yes: bool) -> &mut Self {
         self.in_order = yes;
