@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
  * One thread executes a program while standard error is a full pipe, so it waits with what the library prints before. The
- * other one forks meanwhile. Ends with 0 if the child does.
+ * other one forks meanwhile. Ends with 0 if the child does, with 3 if the first thread was not seen to wait.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -34,8 +34,11 @@ static void *forks(void *unused)
 	struct timespec moment = { 0, 10000000 };
 	pid_t child;
 
-	while (waits_in() != SYS_write)
+	for (int i = 0; waits_in() != SYS_write; i++) {
+		if (i == 1000)
+			bare(SYS_exit_group, 3);
 		nanosleep(&moment, NULL);
+	}
 	child = fork();
 	if (!child)
 		exit(0);
@@ -66,6 +69,7 @@ int main(void)
 	fcntl(2, F_SETFL, 0);
 	if (pthread_create(&thread, NULL, forks, NULL))
 		return 2;
-	execl("/bin/true", "true", (char *)NULL);
+	/* It fails: with what is printed, the other thread ends the process before. */
+	execl("/bin/false", "false", (char *)NULL);
 	return 2;
 }
