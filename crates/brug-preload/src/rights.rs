@@ -23,15 +23,18 @@ pub(crate) fn prepare() {
     }
 }
 
-/// Calls the function after there is no thread of brug's any more, or `call` does what it does if there is none.
+/// Calls the function after there is no thread of brug's any more, or `call` does what it does if there is none. Who had
+/// none has none afterwards: a child that the system call made may not be able to start one.
 ///
 /// # Safety
 /// `F` is its type, a function pointer.
 unsafe fn alone<F: Copy>(next: &Next, call: impl FnOnce(Option<F>) -> c_int) -> c_int {
-    brug::raw::end_thread();
+    let ended = brug::raw::end_thread();
     // SAFETY: passed on.
     let result = call(unsafe { next.get() });
-    brug::raw::begin_thread();
+    if ended {
+        brug::raw::begin_thread();
+    }
     result
 }
 

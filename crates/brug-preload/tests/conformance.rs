@@ -428,7 +428,8 @@ fn a_child_without_handlers_changes_its_rights() {
     let plugin = compiled("holds.c", "holds.so", &["-DPLUGIN", "-shared", "-fPIC"]);
     let words = "holds: all checks passed\n";
     assert_eq!(passes_quietly(Command::new(&program).arg(&plugin)), words);
-    let said = passes_quietly(under_brug(&program, &[]).arg(&plugin));
+    let settings = [("BRUG_PURGE_DELAY", "1h")];
+    let said = passes_quietly(under_brug(&program, &settings).arg(&plugin));
     assert_eq!(said, words);
 }
 

@@ -73,8 +73,8 @@
 //! * While more than 8 MiB is retained there is one thread more, which gives it back, but not for what a program of
 //!   one thread frees first, unless that has grown; and while more than 16 MiB is filled with huge pages, to see that they are not slow.
 //!   Programs that must stay single-threaded (`unshare(CLONE_NEWUSER)`), or give up rights thread by thread
-//!   (`capset`), call `raw::end_thread` before and `raw::begin_thread` after that, as `libbrug.so` does, or set
-//!   `BRUG_PURGE_DELAY=0` or `BRUG_RETAIN=8M`.
+//!   (`capset`), call `raw::end_thread` before and, if that has ended one, `raw::begin_thread` after that, as `libbrug.so`
+//!   does, or set `BRUG_PURGE_DELAY=0` or `BRUG_RETAIN=8M`.
 //! * A program that ends itself at system calls it does not expect (`seccomp`) allows those of growth slots,
 //!   or sets `BRUG_ALLOC=sys`, where there are none.
 //! * A library (`cdylib`) with [`Brug`] stays in the process when it is closed. With the feature `jemalloc` a running

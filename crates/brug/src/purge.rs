@@ -43,15 +43,15 @@ static STOP: AtomicU32 = AtomicU32::new(0);
 const PATIENCE: u64 = 1000;
 
 /// Ends the thread, if there is one, and what it would have given back goes back. For calls that a program may
-/// only make while it has one thread.
-pub(crate) fn stop() {
+/// only make while it has one thread. Returns true if there was one.
+pub(crate) fn stop() -> bool {
     words::adopt();
     // Most forks find no thread, and need no system call to know. One that ends by itself is there for a moment more;
     // much later its number may be another's.
     let thread = THREAD.load(Acquire);
     let may_be_ending = || thread == NONE && os::now_ms() < LEFT.load(Relaxed) + PATIENCE;
     if (thread != RUNNING && !may_be_ending()) || words::is_borrowed() {
-        return;
+        return false;
     }
     os::keep_errno(|| {
         let until = os::now_ms() + PATIENCE;
@@ -65,6 +65,7 @@ pub(crate) fn stop() {
         }
         STOP.fetch_sub(1, SeqCst);
     });
+    true
 }
 
 /// To be called after what [`stop`] was for. Others that freed memory while the end of the thread was waited for got

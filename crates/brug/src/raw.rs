@@ -269,13 +269,14 @@ pub fn identity(fd: core::ffi::c_int) -> Option<(u64, u64)> {
 }
 
 /// Ends the thread that gives memory back, if there is one: for a call that a program may make only while it has one
-/// thread, or by which a thread gives up rights. A later one has the rights of who starts it. Keeps `errno`.
-pub fn end_thread() {
-    crate::purge::stop();
+/// thread, or by which a thread gives up rights. A later one has the rights of who starts it. Returns true if there was
+/// one: then [`begin_thread`] is to follow. Keeps `errno`.
+pub fn end_thread() -> bool {
+    crate::purge::stop()
 }
 
-/// To be called after the call that [`end_thread`] was for: begins a thread for what others freed while its end was
-/// waited for, if that is much. Keeps `errno`.
+/// To be called after the call for which [`end_thread`] has ended one: begins a thread for what others freed while its
+/// end was waited for, if that is much. Keeps `errno`.
 pub fn begin_thread() {
     os::keep_errno(crate::purge::go_on);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * A thread has the loader's lock for good, as it is in the constructor of a library. The child that another thread
- * makes by the system call changes its rights all the same.
+ * makes by the system call changes its rights all the same, and has no thread afterwards that it did not have before,
+ * however much of what its parent freed is retained.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -10,6 +11,8 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,11 +34,30 @@ static void *load(void *plugin)
 	return dlopen(plugin, RTLD_NOW);
 }
 
+static long threads(void)
+{
+	struct stat about;
+
+	return stat("/proc/self/task", &about) ? -1 : (long)about.st_nlink - 2;
+}
+
 static void change(void)
 {
 	CHECK(!unshare(0));
+	CHECK(threads() == 1);
 	CHECK(setns(-1, 0) && errno == EBADF);
+	CHECK(threads() == 1);
 	CHECK(capset(NULL, NULL) && errno == EFAULT);
+	CHECK(threads() == 1);
+}
+
+static void use(void)
+{
+	enum { LARGE = 24 << 20 };
+	char *object = malloc(LARGE);
+
+	memset(object, 1, LARGE);
+	free(object);
 }
 
 int main(int argc, char **argv)
@@ -48,6 +70,8 @@ int main(int argc, char **argv)
 	if (argc != 2 || pipe(ends))
 		return 2;
 	change();
+	use(); /* what is freed first is not retained */
+	use();
 	snprintf(text, sizeof(text), "%d", ends[1]);
 	setenv("HOLDS", text, 1);
 	CHECK(!pthread_create(&thread, NULL, load, argv[1]));
