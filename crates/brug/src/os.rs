@@ -680,31 +680,36 @@ pub(crate) fn heavy_barrier() -> bool {
         || threads() == Some(1)
 }
 
-/// All signals but `SIGSYS`: its handler is where a sandbox answers a system call in the kernel's place, and the
-/// process ends at such a call of a thread that blocks it.
-pub(crate) fn signals() -> libc::sigset_t {
+/// Blocks all signals but `SIGSYS`, which stays as the program has it: its handler is where a sandbox answers a system
+/// call in the kernel's place, and the process ends at such a call of a thread that blocks it. Returns what was blocked
+/// before, for [`unblock_signals`].
+pub(crate) fn block_signals() -> libc::sigset_t {
     let mut all = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: initialised by the call. A set is bits, aligned as words of 64.
+    let mut before = core::mem::MaybeUninit::uninit();
+    // SAFETY: every object is initialised by the call before its use. A set is bits, aligned as words of 64.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         *all.as_mut_ptr().cast::<u64>() &= !(1 << (libc::SIGSYS - 1));
-        all.assume_init()
+        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+        before.assume_init()
     }
 }
 
-/// Runs `f` while no signal handler can interrupt it.
+/// Blocks the signals that were blocked before [`block_signals`], and no other.
+pub(crate) fn unblock_signals(before: &libc::sigset_t) {
+    // SAFETY: a set that is valid for reading.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, ptr::null_mut()) };
+}
+
+/// Runs `f` while no signal handler can interrupt it, but that of `SIGSYS`, which may touch no large object.
 pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
     if cfg!(miri) {
         return f();
     }
-    let mut before = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: every object is initialised by the call before its use.
-    unsafe {
-        libc::pthread_sigmask(libc::SIG_SETMASK, &signals(), before.as_mut_ptr());
-        let value = f();
-        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
-        value
-    }
+    let before = block_signals();
+    let value = f();
+    unblock_signals(&before);
+    value
 }
 
 /// Returns true if the calling thread blocks a signal, as every handler does unless it was set with `SA_NODEFER`.

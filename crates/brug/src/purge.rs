@@ -109,14 +109,13 @@ pub(crate) fn start() {
 }
 
 fn spawn() -> bool {
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // The program's signals are for its own threads, hence the mask that the thread inherits.
+    let before = os::block_signals();
     let mut attr = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let mut id = MaybeUninit::<libc::pthread_t>::uninit();
-    // SAFETY: every object is initialised by the call before its use. The program's
-    // signals are for its own threads, hence the mask that the thread inherits.
-    unsafe {
-        libc::pthread_sigmask(libc::SIG_SETMASK, &os::signals(), before.as_mut_ptr());
-        *PROGRAMS.0.get() = before;
+    // SAFETY: every object is initialised by the call before its use, and there is no thread yet that reads the signals.
+    let error = unsafe {
+        (*PROGRAMS.0.get()).write(before);
         libc::pthread_attr_init(attr.as_mut_ptr());
         let stack = STACK + stack_taken(attr.as_ptr());
         libc::pthread_attr_setstacksize(attr.as_mut_ptr(), os::page_round(stack));
@@ -128,9 +127,10 @@ fn spawn() -> bool {
             error = libc::pthread_create(id.as_mut_ptr(), attr.as_ptr(), run, ptr::null_mut());
         }
         libc::pthread_attr_destroy(attr.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
-        error == 0
-    }
+        error
+    };
+    os::unblock_signals(&before);
+    error == 0
 }
 
 /// Address of the C library's function that says how much of a stack is taken before the thread's first
@@ -173,8 +173,7 @@ fn end() -> *mut c_void {
         let own = libc::pthread_self();
         let mut id = MaybeUninit::<libc::pthread_t>::uninit();
         let last = os::is_last_thread() && {
-            let programs = (*PROGRAMS.0.get()).as_ptr();
-            libc::pthread_sigmask(libc::SIG_SETMASK, programs, ptr::null_mut());
+            os::unblock_signals((*PROGRAMS.0.get()).assume_init_ref());
             libc::pthread_create(id.as_mut_ptr(), ptr::null(), outlive, own as *mut c_void) == 0
         };
         if !last {

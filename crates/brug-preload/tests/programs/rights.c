@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * A program of one thread that has the library start its own. With that it may leave its user namespace all
- * the same, and no thread keeps rights that it has given up.
+ * the same, no thread keeps rights that it has given up, and none takes a signal that it waits for.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/capability.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,30 @@ static int fork_while_filling(void)
 	return failures;
 }
 
+/* The library leaves SIGSYS to a handler, but only where the program does. */
+static int wait_for_signals(void)
+{
+	const struct timespec at_once = { 0 };
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGSYS);
+	CHECK(!sigprocmask(SIG_BLOCK, &set, NULL));
+	for (int threads_before = 1; threads_before <= 2; threads_before++) {
+		CHECK(threads() == threads_before);
+		CHECK(!kill(getpid(), SIGSYS));
+		/* What is freed first goes back at once; the next object starts the thread. */
+		start_a_thread();
+		start_a_thread();
+		CHECK(threads() == 2);
+		CHECK(sigtimedwait(&set, NULL, &at_once) == SIGSYS);
+	}
+	CHECK(!kill(getpid(), SIGSYS));
+	start_and_wait_for(nothing);
+	CHECK(sigtimedwait(&set, NULL, &at_once) == SIGSYS);
+	return failures;
+}
+
 int main(void)
 {
 	struct __user_cap_header_struct header = { _LINUX_CAPABILITY_VERSION_3, 0 };
@@ -78,6 +103,7 @@ int main(void)
 	int fd = 0;
 
 	start_and_wait_for(fork_while_filling);
+	start_and_wait_for(wait_for_signals);
 	/* What is freed first goes back without one. */
 	start_a_thread();
 	CHECK(threads() == 1);
