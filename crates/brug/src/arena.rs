@@ -81,7 +81,7 @@ const UNASKED: u8 = 0;
 const SMALL: u8 = 1;
 const ASKED: u8 = 2;
 /// No slot is asked to have huge ones from there on.
-const NOWHERE: u16 = u16::MAX;
+pub(crate) const NOWHERE: u16 = u16::MAX;
 
 /// Sizes of slots: 64 MiB, 4 GiB, 256 GiB. Miri, for which memory is not free, has objects
 /// promoted sooner.
@@ -173,7 +173,7 @@ pub(crate) struct Slot {
     pub(crate) stamp: AtomicU32,
     /// From where huge pages, or none, were asked for to the end of the slot, in huge pages; `NOWHERE`: they were not,
     /// since that was a mere reservation.
-    asked_from: AtomicU16,
+    pub(crate) asked_from: AtomicU16,
     /// What the kernel was last asked for here: `UNASKED`, `SMALL` or `ASKED` (huge pages).
     huge: AtomicU8,
     /// True if the C library would have given the object a mapping of its own.
@@ -1146,10 +1146,11 @@ unsafe fn promote(
         // A huge page that is tried lies beyond what will move there.
         target.touched.store(len, Relaxed);
         // What moves is as the slot that it leaves was asked for.
-        target.asked_from.store(slot.asked_from.load(Relaxed), Relaxed);
+        let asked = target.asked_from.swap(slot.asked_from.load(Relaxed), Relaxed);
         let done = ensure_committed(target, to, target_class, new, true, Some((origin, old)));
         if !done {
             target.touched.store(0, Relaxed);
+            target.asked_from.store(asked, Relaxed);
         }
         done
     };
@@ -1306,7 +1307,7 @@ fn used(c: &Class) -> usize {
 }
 
 /// All slots that have ever been used, with their class and index.
-fn slots() -> impl Iterator<Item = (&'static Slot, usize, usize)> {
+pub(crate) fn slots() -> impl Iterator<Item = (&'static Slot, usize, usize)> {
     CLASS.iter().enumerate().flat_map(|(class, c)| {
         let first = first_of(class);
         (first..first + used(c)).map(move |index| (descriptor(index), class, index))

@@ -656,6 +656,37 @@ fn an_absurd_size_is_not_seen_by_who_takes_memory_back() {
     }
 }
 
+/// The next object there would seem to have been asked for what the one that stayed was.
+#[test]
+fn a_move_that_is_refused_leaves_the_other_slot_as_it_was() {
+    if ends_well_elsewhere("a_move_that_is_refused_leaves_the_other_slot_as_it_was") {
+        return;
+    }
+    configure();
+    // Takes the one large slot that is given away freely.
+    object_in_slot(200 << 10);
+    let mut refused = 0;
+    for nth in 0..8 {
+        let p = object_in_slot(1 << 20);
+        // As if huge pages had been asked for, which not every machine has.
+        arena::slot_of(p).0.asked_from.store(1, SeqCst);
+        let moves = crate::stats().page_moves;
+        inject(nth, i64::MAX);
+        // SAFETY: the object is used as it was allocated.
+        let grown = unsafe { raw::realloc(p, 256 << 20) };
+        fault::COUNTDOWN.store(-1, SeqCst);
+        refused += u32::from(crate::stats().page_moves == moves);
+        let mut clean = arena::slots().filter(|(slot, ..)| slot.state.load(SeqCst) == arena::CLEAN);
+        let plain = clean.all(|(slot, ..)| slot.asked_from.load(SeqCst) == arena::NOWHERE);
+        assert!(plain, "call {nth} refused");
+        check(grown, 1 << 20);
+        // SAFETY: as above.
+        unsafe { raw::free(grown) };
+        raw::trim();
+    }
+    assert!(refused > 0, "nothing is tested");
+}
+
 /// While somebody has a slot for the time of a system call, its owner does not keep a processor busy,
 /// for which the other may be waiting.
 #[test]
