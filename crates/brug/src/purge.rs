@@ -47,10 +47,9 @@ const PATIENCE: u64 = 1000;
 pub(crate) fn stop() -> bool {
     words::adopt();
     // Most forks find no thread, and need no system call to know. One that ends by itself is there for a moment more;
-    // much later its number may be another's.
-    let thread = THREAD.load(Acquire);
-    let may_be_ending = || thread == NONE && os::now_ms() < LEFT.load(Relaxed) + PATIENCE;
-    if (thread != RUNNING && !may_be_ending()) || words::is_borrowed() {
+    // much later its number may be another's. The program may have gone to where the clock shows less.
+    let may_be_ending = || os::now_ms().wrapping_sub(LEFT.load(Relaxed)) < PATIENCE;
+    if (THREAD.load(Acquire) != RUNNING && !may_be_ending()) || words::is_borrowed() {
         return false;
     }
     os::keep_errno(|| {
@@ -355,6 +354,31 @@ mod tests {
         while NUMBER.load(Acquire) == 0 {
             assert!(Instant::now() < end, "none began");
             thread::yield_now();
+        }
+    }
+
+    /// Also if another could not be started since. In another namespace the clock may show less than when it left.
+    #[test]
+    fn a_thread_that_is_ending_is_waited_for_and_no_other() {
+        const NAME: &str = "purge::tests::a_thread_that_is_ending_is_waited_for_and_no_other";
+        if cfg!(miri) {
+            println!("skipped: Miri starts no other process");
+            return;
+        }
+        if alone::job().is_none() {
+            return alone::alone(NAME, "");
+        }
+        crate::raw::config();
+        for state in [NONE, UNAVAILABLE, ENDED] {
+            THREAD.store(state, SeqCst);
+            let stops = |since: u64| {
+                LEFT.store(os::now_ms().wrapping_sub(since), SeqCst);
+                stop()
+            };
+            // A busy machine may take so long that it has ended.
+            assert!((0..60).any(|_| stops(0)), "{state}");
+            assert!(!stops(2 * PATIENCE), "{state}");
+            assert!(!stops((60 * PATIENCE).wrapping_neg()), "{state}");
         }
     }
 
