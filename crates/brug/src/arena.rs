@@ -843,11 +843,18 @@ fn choose_pages(
     let last = slot.asked_from();
     let from = if always { 0 } else { filled.min(last) };
     slot.asked_from.store((from / HUGE) as u16, Relaxed);
-    if slot.huge.swap(ASKED, Relaxed) != ASKED || from < last {
+    // Who sees this sees from where on.
+    if slot.huge.swap(ASKED, Release) != ASKED || from < last {
         // For the whole slot, committed or not: later commits then extend one
         // mapping instead of starting another.
+        let (p, len) = (origin.wrapping_add(from), (1 << SHIFT[class]) - from);
         // SAFETY: the range is in our slot.
-        unsafe { os::advise_huge(origin.add(from), (1 << SHIFT[class]) - from, true) };
+        let advise = |huge| unsafe { os::advise_huge(p, len, huge) };
+        advise(true);
+        if slot.huge.load(Relaxed) != ASKED {
+            // They have lost meanwhile, and whoever asked for small ones may have done so before.
+            advise(false);
+        }
     }
     // SAFETY: committed, and beyond everything in the slot, where it reads as zeros.
     if tries && !unsafe { huge::try_one(origin.add(filled)) } {
@@ -868,7 +875,7 @@ pub(crate) fn huge_pages_lose() {
 
 /// What is not there yet of a slot that was asked for huge pages becomes small ones, where they were asked for.
 fn go_on_small(slot: &Slot, origin: *mut u8, class: usize, answer: u8) {
-    let asked = slot.huge.compare_exchange(ASKED, answer, Relaxed, Relaxed);
+    let asked = slot.huge.compare_exchange(ASKED, answer, Acquire, Relaxed);
     if asked.is_ok() {
         // Its owner may be giving it up.
         let from = slot.asked_from().min(1 << SHIFT[class]);

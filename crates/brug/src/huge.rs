@@ -969,6 +969,28 @@ mod tests {
         );
     }
 
+    /// They may do so just when an object is about to ask for them.
+    #[test]
+    fn huge_pages_that_lose_meanwhile_are_not_asked_for() {
+        isolated(
+            "huge::tests::huge_pages_that_lose_meanwhile_are_not_asked_for",
+            || {
+                PRETENDED.store(FAST, Relaxed);
+                VERDICT.store(PAY, Relaxed);
+                let p = grown(1 << 20);
+                let losing = crate::arena::huge_pages_lose as fn() as usize;
+                os::fault::HUGE.store(losing, Relaxed);
+                // SAFETY: freed as allocated.
+                unsafe {
+                    let p = raw::realloc(p, 3 << 20);
+                    assert_eq!(os::fault::HUGE.load(Relaxed), 0, "nothing is tested");
+                    assert!(!asked_for(p.wrapping_add(HUGE)));
+                    raw::free(p);
+                }
+            },
+        );
+    }
+
     /// Of a table of which little is used each page that is touched would become a huge one.
     #[test]
     fn objects_that_are_not_filled_have_small_pages() {

@@ -354,6 +354,10 @@ pub(crate) unsafe fn advise_huge(p: *mut u8, len: usize, huge: bool) -> bool {
     } else {
         libc::MADV_NOHUGEPAGE
     };
+    #[cfg(test)]
+    if huge {
+        fault::reach(&fault::HUGE);
+    }
     // SAFETY: by contract; advice changes no content.
     !struck() && unsafe { sys::madvise(p.cast(), len, advice) } == 0
 }
@@ -1073,10 +1077,12 @@ pub(crate) fn say(line: &Line) {
 pub(crate) mod fault {
     use core::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::SeqCst};
     /// Functions of the type `fn()`, each called once: before and after the call of [`super::reset`], at the
-    /// barrier of an object that grows where it is, and before limits are worked out. 0: none.
+    /// barrier of an object that grows where it is, before huge pages are asked for, and before limits are worked
+    /// out. 0: none.
     pub(crate) static BEFORE: AtomicUsize = AtomicUsize::new(0);
     pub(crate) static AFTER: AtomicUsize = AtomicUsize::new(0);
     pub(crate) static BARRIER: AtomicUsize = AtomicUsize::new(0);
+    pub(crate) static HUGE: AtomicUsize = AtomicUsize::new(0);
     pub(crate) static CHANGE: AtomicUsize = AtomicUsize::new(0);
 
     pub(crate) fn reach(place: &AtomicUsize) {
