@@ -255,6 +255,9 @@ fn a_coroutine_with_a_small_stack_may_have_large_objects() {
     assert_eq!(passes_quietly(&mut under_brug(&program, &settings)), words);
     let retained = [("BRUG_RETAIN", "8M"), ("LD_BIND_NOW", "1")];
     assert_eq!(passes_quietly(&mut under_brug(&program, &retained)), words);
+    // How much may be retained is then the system's to say. Little is, which needs no thread.
+    let by_itself = passes_quietly(under_brug(&program, &[("LD_BIND_NOW", "1")]).arg("little"));
+    assert_eq!(by_itself, words);
 }
 
 /// A thread of the library is none of the program's, which ends with its own last one.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * A coroutine with a stack of 8 KiB, of which it uses two itself: what its objects take of it, each in the
- * first call of its kind.
+ * first call of its kind. With an argument the object is only freed as it was born.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -65,9 +65,10 @@ static long taken(void)
 	return sizeof(stack) - unused;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-	for (step = 0; step < 10; step++) {
+	(void)argv;
+	for (step = 0; step < 10; step += argc > 1 ? 5 : 1) {
 		memset(stack, 0xa5, sizeof(stack));
 		getcontext(&coroutine);
 		coroutine.uc_stack.ss_sp = stack;
