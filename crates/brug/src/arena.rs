@@ -1459,8 +1459,8 @@ pub(crate) fn give_back() {
 }
 
 /// Drops memory that has been retained for at least `age` milliseconds. To be called where no signal
-/// handler interrupts: one that resizes an object would wait for the code that it has interrupted. Returns true
-/// if there was any.
+/// handler interrupts but that of `SIGSYS` ([`os::without_signals`]): one that resizes an object would wait for the
+/// code that it has interrupted. Returns true if there was any.
 pub(crate) fn drop_retained(age: u32) -> bool {
     let mut any = false;
     for (slot, class, index) in slots() {
@@ -1589,7 +1589,7 @@ unsafe fn drop_between(origin: *mut u8, from: usize, end: usize) -> bool {
     }
 }
 
-/// Held while memory is taken back, by a thread that no signal handler interrupts.
+/// Held while memory is taken back, by a thread that no signal handler interrupts but that of `SIGSYS`.
 static TAKING_BACK: AtomicBool = AtomicBool::new(false);
 
 /// Gives the system everything that no object needs: what is retained, and what is committed

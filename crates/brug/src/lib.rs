@@ -44,8 +44,8 @@
 //!   moving pays, or at birth if it is born that large.
 //! * What large objects cost is page faults, not calls. So a slot keeps its memory
 //!   for the next object, within a budget and for less than
-//!   [a second](Config::purge_delay_ms), and beyond its first 2 MiB asks for huge
-//!   pages, where they turn out faster than small ones (`huge.rs`).
+//!   [a second](Config::purge_delay_ms), and asks for huge pages for what its object grows
+//!   by, beyond its first 2 MiB, where they turn out faster than small ones (`huge.rs`).
 //!
 //! # The ladder
 //!

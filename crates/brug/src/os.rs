@@ -705,7 +705,8 @@ pub(crate) fn unblock_signals(before: &libc::sigset_t) {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, ptr::null_mut()) };
 }
 
-/// Runs `f` while no signal handler can interrupt it, but that of `SIGSYS`, which may touch no large object.
+/// Runs `f` while no signal handler can interrupt it but that of `SIGSYS`, which may allocate, resize and free no large
+/// object.
 pub(crate) fn without_signals<T>(f: impl FnOnce() -> T) -> T {
     if cfg!(miri) {
         return f();

@@ -9,8 +9,8 @@
 //!
 //! A process whose main thread has left by `pthread_exit` ends with its last thread, which runs what
 //! the program has registered with `atexit`. That must not be this one, with its small stack and its
-//! signals blocked, and the program must not wait for it. So it looks whether it is the last, and in
-//! that case leaves that to a thread like the program's own.
+//! signals blocked (but for `SIGSYS`: [`os::block_signals`]), and the program must not wait for it. So it looks
+//! whether it is the last, and in that case leaves that to a thread like the program's own.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
