@@ -357,10 +357,10 @@ static void choose_policy(struct dmem *dmem)
 		   gain * PAYS_SHARE <= offered[GENEROUS] * offered[THRIFTY]);
 }
 
-static void count_offered(struct dmem *dmem, unsigned int class, unsigned int nr)
+static void count_offered(struct dmem *dmem, unsigned int class)
 {
 	if (class != FOLLOWER &&
-	    atomic_add_return(nr, &dmem->offered[class]) % ROUND_PAGES < nr)
+	    atomic_inc_return(&dmem->offered[class]) % ROUND_PAGES == 0)
 		choose_policy(dmem);
 }
 
@@ -540,8 +540,8 @@ bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 	unsigned long i, nr = folio_nr_pages(folio);
 	bool workingset = flags & DMEM_WORKINGSET;
 	struct dmem_place place = place_piece(dmem, space, offset);
-	bool thrifty = place.class == FOLLOWER ? READ_ONCE(dmem->thrifty) :
-						 place.class == THRIFTY;
+	unsigned int class = place.class;
+	bool thrifty = class == FOLLOWER ? READ_ONCE(dmem->thrifty) : class == THRIFTY;
 	struct folio *from = folio;
 	int least = 0;
 
@@ -549,11 +549,13 @@ bool dmem_store(struct dmem *dmem, struct folio *folio, const void *space,
 		least = RRPV_MAX;
 	else if (thrifty && (place.hash >> 8) % CHANCE_SHARE)
 		least = RRPV_MAX + 1;
-	count_offered(dmem, place.class, min(nr, PIECE - offset % PIECE));
+	count_offered(dmem, class);
 	/* Further pieces count for their own classes, where their pages are found. */
-	for (i = PIECE - offset % PIECE; i < nr; i += PIECE)
-		count_offered(dmem, place_piece(dmem, space, offset + i).class,
-			      min(nr - i, PIECE));
+	for (i = 1; i < nr; i++) {
+		if ((offset + i) % PIECE == 0)
+			class = place_piece(dmem, space, offset + i).class;
+		count_offered(dmem, class);
+	}
 	/* If one page found no room, the others would be copied in vain: so look first. */
 	if (nr > 1 && least)
 		from = NULL;
@@ -674,7 +676,7 @@ ssize_t dmem_read(struct dmem *dmem, const void *space, loff_t pos, size_t len,
 		this_cpu_inc(place.area->stats->served[client]);
 		/* A page that is read in parts counts once, with its first byte. */
 		if (!from) {
-			count_offered(dmem, place.class, 1);
+			count_offered(dmem, place.class);
 			count_found(dmem, place.class);
 		}
 		done += part;
