@@ -113,6 +113,7 @@ impl Scratch {
     pub fn new() -> Result<Scratch, Refusal> {
         let named = std::env::var_os("TMPDIR").filter(|named| !named.is_empty());
         let parent = absolute(&named.map_or_else(|| "/tmp".into(), PathBuf::from))?;
+        // mkdtemp() puts letters in the place of each X.
         let mut path = parent.join("brug-tune-XXXXXX").into_os_string().into_vec();
         path.push(0);
         // SAFETY: a C string that may be written to.
